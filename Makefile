@@ -93,8 +93,9 @@ $(PAGE): $(PAGE_SOURCES)
 
 sync: proto ## the same, by the name of its other half
 
-dist: venv ## build the source distribution, the pure wheel and the wheel of nodes into dist/
-	rm -rf dist; $(BIN)/python -m tools.distributions
+dist: venv $(if $(GLIBC),build/tools/installed) ## build what is installed into dist/: for machines as new as this one (GLIBC=2.17: for older ones); dist/any: for any system
+	rm -rf dist; PYTHONPATH=build/tools $(BIN)/python -m tools.distributions $(if $(GLIBC),--glibc $(GLIBC))
+	@ls dist/*.whl dist/any/*.whl
 
 # What only releases and bundles need: a compiler for old C libraries, and uv.
 build/tools/installed: tools/release.txt | venv
@@ -119,8 +120,8 @@ lowest: proto native page .venv-lowest/installed ## run the tests of the program
 	.venv-lowest/bin/python $(PYTEST) -m 'not slow' $(or $(ARGS),$(LOWEST))
 
 image: dist ## assemble the images' layers into build/image (OCI layouts, with an SBOM each; BASE= a layout of their base)
-	for part in coordinator:none-any daemonset:none-manylinux; do rm -rf build/image/$${part%%:*}; \
-	$(BIN)/python tools/image.py deploy/$${part%%:*}/Containerfile --wheel dist/aliquot-*-py3-$${part##*:}*.whl \
+	for part in coordinator:dist/any daemonset:dist; do rm -rf build/image/$${part%%:*}; \
+	$(BIN)/python tools/image.py deploy/$${part%%:*}/Containerfile --wheel $${part##*:}/aliquot-*.whl \
 	--out build/image/$${part%%:*} $(if $(BASE),--base $(BASE)) || exit 1; done
 
 demo: proto native page ## start a simulated pool, run real processes in it, break things, show who used what

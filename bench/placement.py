@@ -40,7 +40,6 @@ from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from bench.lib import published  # noqa: F401 - policies to compare with, by their names
 from bench.lib.churn import Churn, ChurnResult, ChurnRules
 from bench.lib.everybody import Scene
 from bench.lib.everybody import report as report_everybody

@@ -2,6 +2,9 @@
 
     python -m tools.distributions [--glibc 2.17] [--machine x86_64] --out dist
 
+In the folder itself is one wheel, that of nodes, since two of one project can't be installed at once: `pip install
+dist/*.whl`. The pure one, for systems that are not Linux and for images without C parts, is in `any` below it.
+
 The wheel of nodes is for machines whose C library is no older than `--glibc`; without it, than the newest symbol that
 this machine's compiler makes its libraries want. The same commit gives the same bytes: times are the commit's
 (SOURCE_DATE_EPOCH), and folders have the same names.
@@ -21,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILER = ROOT / "tools" / "glibc-cc"
+ANYWHERE = "any"
 
 
 def build_sdist(out: Path) -> Path:
@@ -46,11 +50,20 @@ def build_wheel(sdist: Path, out: Path, *, native: bool, glibc: str = "", machin
     return out / wheel.name
 
 
+def distribute(out: Path, *, glibc: str = "", machine: str = "x86_64") -> None:
+    """Fill a folder with all three, laid out as the text above says."""
+    sdist = build_sdist(out)
+    build_wheel(sdist, out / ANYWHERE, native=False)
+    build_wheel(sdist, out, native=True, glibc=glibc, machine=machine)
+
+
 def _zig() -> str:
     """The compiler's program. Raises SystemExit."""
     found = find_spec("ziglang")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("error: an older C library needs ziglang: `make bundle` and `make release` bring it")
+        raise SystemExit(
+            "error: an older C library needs ziglang: `make dist GLIBC=2.17`, `make bundle` and `make release` bring it"
+        )
     return str(Path(found.submodule_search_locations[0]) / "zig")
 
 
@@ -80,9 +93,7 @@ def main() -> int:
     parser.add_argument("--glibc", default="", help="the oldest C library that the wheel of nodes is for")
     parser.add_argument("--machine", default="x86_64")
     options = parser.parse_args()
-    sdist = build_sdist(options.out)
-    build_wheel(sdist, options.out, native=False)
-    build_wheel(sdist, options.out, native=True, glibc=options.glibc, machine=options.machine)
+    distribute(options.out, glibc=options.glibc, machine=options.machine)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Assemble an image from a Containerfile's last stage, without a registry or root: an OCI layout with its SBOM.
 
-    python tools/image.py deploy/coordinator/Containerfile --wheel dist/aliquot-*-py3-none-any.whl --out build/image
+    python tools/image.py deploy/coordinator/Containerfile --wheel dist/any/aliquot-*.whl --out build/image
 
 What the build stage leaves is made by pip for the image's Python (or is given, `--root`). Over which base it goes says
 the Containerfile; with `--base` (an OCI layout of it, as `skopeo copy docker://... oci:DIR` leaves one) the image is

@@ -7,11 +7,17 @@ that `aliquot[all]` requires, and refuses licences that are not allowed. Beside 
 the bill of materials and the list of licences. `--final` also demands a clean working tree, a dated section of the
 changelog for the version, and that the commit's tag, if it has one, is `v` and the version; `--tag` then makes that
 tag. Nothing is signed or uploaded: `.github/workflows/release.yml` does that when the tag is pushed.
+
+    python -m tools.release --raise 0.2.0
+
+only writes the new version wherever it stands (pyproject.toml, the chart, the manifests made from it), and gives what
+the changelog has under Unreleased that version and today.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import hashlib
 import json
 import os
@@ -23,6 +29,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from tools import manifests
 from tools.bundling.required import Target, fetch, requirements
 from tools.distributions import ROOT, build_sdist, build_wheel, commit_time_s
 from tools.licences import check, listing
@@ -44,6 +51,23 @@ def version() -> str:
     """What pyproject.toml says, which is the one place of it."""
     said: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     return said
+
+
+def raise_version(root: Path, to: str, day: str) -> None:
+    """Write this version, and the day of its section of the changelog. Raises SystemExit where that is done already."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+", to):
+        raise SystemExit(f"error: --raise {to}: write three numbers, such as 0.2.0")
+    for name, pattern, said in (
+        ("CHANGELOG.md", r"^## \[Unreleased\]$", f"## [Unreleased]\n\n## [{to}] - {day}"),
+        ("pyproject.toml", r'^version = ".*"$', f'version = "{to}"'),
+        (str(manifests.CHART.relative_to(ROOT) / "Chart.yaml"), r"^version: .*$", f"version: {to}"),
+        (str(manifests.CHART.relative_to(ROOT) / "Chart.yaml"), r"^appVersion: .*$", f'appVersion: "{to}"'),
+    ):
+        path = root / name
+        text, count = re.subn(pattern, said, path.read_text("utf-8"), flags=re.MULTILINE)
+        if count != 1 or f"## [{to}] - " in path.read_text("utf-8"):
+            raise SystemExit(f"error: {name} has no one place for {to}: `git diff` and `git checkout` show and undo")
+        path.write_text(text, "utf-8")
 
 
 def dated(changelog: str, of: str) -> bool:
@@ -87,7 +111,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--final", action="store_true", help="demand what a release needs: see above")
     parser.add_argument("--tag", action="store_true", help="with --final: tag the commit, if all went well")
+    parser.add_argument("--raise", dest="to", metavar="VERSION", help="write this version, and build nothing")
     options = parser.parse_args()
+    if options.to:
+        raise_version(ROOT, options.to, dt.datetime.now(dt.UTC).date().isoformat())
+        return manifests.main()
     if options.final and (why := unready(ROOT, version())):
         raise SystemExit(f"error: {why}")
     os.environ["SOURCE_DATE_EPOCH"] = commit_time_s()  # of both, also if somebody commits meanwhile

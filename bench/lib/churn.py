@@ -31,6 +31,7 @@ from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement, RequestSpec
 from aliquot.plan.learning import Lessons
 from aliquot.plan.replay import capacity_milli
+from bench.lib.published import Fgd
 
 T = TypeVar("T")
 
@@ -127,7 +128,10 @@ class Churn:
         after_ms = round(rules.reserve_after * LIFETIME_MS)
         queue = msgspec.structs.replace(rules.queue, reserve_after_ms=after_ms)
         self._do(c.Apply(queues=((queue, c.ANY_VERSION),)))
-        self._lessons = Lessons(self.planner.engine.policy, self.state.inventory)
+        learner = self.planner.engine.policy
+        if isinstance(learner, Fgd):
+            learner.expect(demands, self.state.inventory)
+        self._lessons = Lessons(learner, self.state.inventory)
         self._capacity = capacity_milli(self.state.inventory)
         self._ends: list[tuple[float, str]] = []
         self._giving_up: list[tuple[float, str]] = []

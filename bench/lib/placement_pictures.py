@@ -12,7 +12,6 @@ import json
 import os
 import random
 import sys
-from collections import Counter
 from pathlib import Path
 
 import matplotlib as mpl
@@ -22,14 +21,14 @@ from matplotlib.figure import Figure
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.placement.fragmentation import typical
-from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
-from aliquot.plan.learning import online
 from aliquot.plan.nodes import read_nodes
 from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
 from aliquot.plan.traces import read_openb_pods
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from bench.lib.protocol import watcher
 
 POLICIES = ("price", "fgd", "binpack", "spread")
 COLOURS = ("#3b6fb6", "#d9822b", "#3d9a50", "#8f9a2f")
@@ -55,9 +54,7 @@ def run(trace: Path, name: str) -> tuple[Curve, list[tuple[float, tuple[float, f
     random.Random(SEED).shuffle(nodes)
     inventory = pool_of(nodes)
     policy = make_policy(name)
-    if policy.mix_dependent:
-        policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
-    learn = None if policy.mix_dependent else online(policy, inventory)
+    learn = watcher(policy, pods, inventory)
     samples: list[tuple[float, tuple[float, float, float]]] = []
     arrived = 0
 

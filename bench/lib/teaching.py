@@ -11,13 +11,14 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.upkeep.price_programme import learn_prices
 from aliquot.plan.learning import types_of
+from bench.lib.published import Fgd
 
 
 def teach(policy: Policy, mix: Counter[Demand], inventory: Inventory, version: int = 1) -> None:
-    """Give a policy the prices, or the mix, that follow from these requests on this pool."""
+    """Give a policy the prices that follow from these requests on this pool, or the mix where it is the study's."""
     if isinstance(policy, Price):
         table = learn_prices(types_of(mix), version, class_totals(inventory))
         if table is not None:
             policy.set_prices(table)
-    elif policy.mix_dependent:
-        policy.set_mix(tuple(types_of(mix).items()))
+    elif isinstance(policy, Fgd):
+        policy.expect(mix.elements(), inventory)

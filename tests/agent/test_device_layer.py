@@ -161,6 +161,7 @@ async def test_an_agent_runs_on_a_trace(node: Node, coordinator: Coordinator, tm
     assert coordinator.snapshots[0].node.devices[0].foreign_bytes == 3 * GIB
 
 
+@pytest.mark.root("to cut cards")
 async def test_mig_instances_are_devices_of_their_own(tmp_path: Path, coordinator: Coordinator) -> None:
     for node in closing(make_node(tmp_path / "mig", ("A100-40", "T4"))):
         created = await asyncio.to_thread(_partition, node)

@@ -52,7 +52,9 @@ async def start_again(node: Node, coordinator: Coordinator, *named: agent_pb2.De
     coordinator.desire(*named, full=True)
 
 
-@pytest.mark.parametrize("containment", ["auto", "process_group"])
+@pytest.mark.parametrize(
+    "containment", [pytest.param("auto", marks=pytest.mark.root("to make cgroups")), "process_group"]
+)
 async def test_one_that_hangs_while_the_agent_is_killed_is_ended_before_another_is_started(
     serving: Node, coordinator: Coordinator, tmp_path: Path, containment: str
 ) -> None:

@@ -116,6 +116,7 @@ def test_an_event_whose_card_is_refused_leaves_the_next_its_name(node: Node) -> 
     assert answered(node, OF_EVENTS) == str([("", 48), (node.uuids[1], 48)])
 
 
+@pytest.mark.root("to cut cards")
 def test_a_mig_instance_that_is_refused_is_told_of_and_takes_no_other_away(tmp_path: Path) -> None:
     for node in closing(make_node(tmp_path / "mig", ("A100-40",))):
         _partition(node)
@@ -125,12 +126,14 @@ def test_a_mig_instance_that_is_refused_is_told_of_and_takes_no_other_away(tmp_p
         assert "Insufficient Permissions" in said
 
 
+@pytest.mark.root("to cut cards")
 def test_a_number_that_no_mig_instance_has_hides_none_behind_it(tmp_path: Path) -> None:
     for node in closing(make_node(tmp_path / "mig", ("A100-40",))):
         _partition(node)
         assert answered(node, OF_HOLES) == "['1g.5gb']"
 
 
+@pytest.mark.root("to cut cards")
 def test_a_mig_instance_that_is_refused_later_is_there_until_it_is_destroyed(tmp_path: Path) -> None:
     for node in closing(make_node(tmp_path / "mig", ("A100-40",))):
         _partition(node)
@@ -138,6 +141,7 @@ def test_a_mig_instance_that_is_refused_later_is_there_until_it_is_destroyed(tmp
         assert said.splitlines() == ["True True", "True"]
 
 
+@pytest.mark.root("to cut cards")
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetUUID"])
 def test_a_card_whose_parts_cant_be_asked_for_later_has_them_still(tmp_path: Path, call: str) -> None:
     for node in closing(make_node(tmp_path / "mig", ("A100-40",))):
@@ -159,6 +163,7 @@ def test_cards_and_links_that_are_refused_later_are_what_they_were(node: Node, c
     assert answered(node, LATER, call, of) == f"True {told}", "and it is measured as before"
 
 
+@pytest.mark.root("to cut cards")
 async def test_a_leased_instance_that_is_refused_keeps_its_lease_and_the_pool_is_told(
     tmp_path: Path, coordinator: Coordinator
 ) -> None:

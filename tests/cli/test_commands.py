@@ -14,6 +14,7 @@ import pytest
 
 from aliquot.cli._command import ENTRY_POINTS
 from aliquot.cli._exits import MEANING, Exit, exit_of
+from aliquot.cli._out import Out
 from aliquot.cli._parser import OTHER_WORDS
 from aliquot.cli.commands import BUILTINS, BY_ENTRY_POINT
 from aliquot.cli.main import main
@@ -109,9 +110,13 @@ print(sorted({"grpc", "rich", "aliquot.client", "aliquot.coordinator"} & set(sys
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_help_says_of_our_other_roots_what_they_say_themselves() -> None:
-    loaded = [entry.load() for entry in metadata.entry_points(group=ENTRY_POINTS)]
-    assert {each.name: each.help for each in loaded} == {each.name: each.help for each in BY_ENTRY_POINT}
+def test_help_lists_what_our_other_roots_bring_and_nothing_else() -> None:
+    entries = metadata.entry_points(group=ENTRY_POINTS)
+    assert {each.name for each in entries} == {each.name for each in BY_ENTRY_POINT}
+    for entry in entries:
+        brought = entry.load()
+        assert callable(brought.configure), entry.name
+        assert callable(brought.run), entry.name
 
 
 @pytest.mark.parametrize("command", [command.name for command in BUILTINS])
@@ -130,6 +135,10 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         (["ls", "--nonsense"], "`aliquot ls` takes no '--nonsense'", "`aliquot ls --help`"),
         (["ls", "--tenent=x"], "'--tenent=x'", "did you mean --tenant?"),
         (["alloc"], "required: GPU", "`aliquot alloc --help`"),
+        (["alloc", "--gpu", "0.25"], "takes no '--gpu'", "by itself: `aliquot alloc 0.25,8Gi`"),
+        (["why", "--gpu", "0.25"], "takes no '--gpu'", "by itself: `aliquot why 0.25,8Gi`"),
+        (["ls", "--gpu", "1"], "`aliquot ls` takes no '--gpu'", "`aliquot ls --help`"),
+        (["alloc", "1", "--until", "soon"], "'soon' is not a state to wait for; one of", "`aliquot alloc --help`"),
         (["alloc", "1", "--memory", "5GB"], "'5GB' is not a quantity", "write 5G or 5Gi"),
         (["alloc", "1", "--gang", "0"], "'0' is not a whole number from 1", "`aliquot alloc --help`"),
         (["alloc", "1", "--topology", "star"], "prefer-island", "`aliquot alloc --help`"),
@@ -144,6 +153,15 @@ def test_wrong_command_lines(arguments: list[str], said: str, advice: str, capsy
     assert (error["reason"], error["exit_code"]) == ("USAGE", Exit.USAGE)
     assert said in error["message"]
     assert advice in error["hint"]
+
+
+@pytest.mark.parametrize("columns", ["", "wide", "0", "-5", "3", "9" * 12])
+def test_a_width_that_is_none_is_not_kept_to(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    Out().show("a sentence that would not fit in three columns")
+    assert capsys.readouterr().out == "a sentence that would not fit in three columns\n"
 
 
 @pytest.mark.parametrize(

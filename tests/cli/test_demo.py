@@ -33,7 +33,9 @@ def test_the_whole_demonstration() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_one_that_is_stopped_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
     root = tmp_path / "pool"
-    stopped = subprocess.Popen([*PROGRAM, "demo", "--state-dir", str(root)], stdout=subprocess.PIPE, text=True)
+    # Below nohup signals are ignored, which programs inherit.
+    command = ["env", "--default-signal", *PROGRAM, "demo", "--state-dir", str(root)]
+    stopped = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert stopped.stdout is not None
     assert any("agent pid" in line for line in iter(stopped.stdout.readline, ""))
     assert _programs_of(root)

@@ -58,7 +58,10 @@ def test_top_as_lines_of_json_goes_on(env: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 240])
-def test_lines_are_not_broken_in_a_narrow_terminal(cli: Cli, local: LocalPool, columns: int) -> None:
+def test_lines_are_not_broken_in_a_narrow_terminal(
+    cli: Cli, local: LocalPool, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # of a dumb one rich believes no width
     lease_id = cli("alloc", "0.5(A100),20Gi", "--tenant", "vision", "--json").document["lease_id"]
 
     def shown(*things: RenderableType) -> str:

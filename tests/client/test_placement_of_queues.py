@@ -22,7 +22,10 @@ queues:
 def test_two_pools_place_by_policies_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
-    with real_pool(nodes=4, gpus=2, coordinator='[coordinator]\npolicy = "fgd"\n') as local, local.connect() as pool:
+    with (
+        real_pool(nodes=4, gpus=2, coordinator='[coordinator]\npolicy = "binpack"\n') as local,
+        local.connect() as pool,
+    ):
         pool.declare(
             NodeDeclaration(node.name, node_id=node.node_id, pool="prod" if number < 2 else "lab")
             for number, node in enumerate(pool.nodes())

@@ -55,7 +55,7 @@ def test_spellings_of_an_address(written: str, address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", " , ", "host:port", "http://host:7070", "https://host", "host:65536", "h:" + "9" * 5000]
+    "written", ["", " , ", ":7070", "host:port", "http://host:7070", "https://host", "host:65536", "h:" + "9" * 5000]
 )
 def test_no_address(written: str) -> None:
     with pytest.raises(ConfigError):

@@ -17,6 +17,7 @@ from aliquot.client._token import Token
 from aliquot.client._trusting import EVERY_S, Trusting
 from aliquot.client.access import Authority
 from aliquot.common.errors import ConfigError, SecurityError
+from aliquot.common.latest import Latest
 from aliquot.common.tls import ClientTls, fingerprints
 
 HERE = ("a.example:7070",)
@@ -97,8 +98,7 @@ def test_nothing_is_asked_where_nothing_could_be_kept_or_nobody_is_known(tmp_pat
 
 
 def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trusting, "_asked_at", {})
-    monkeypatch.setattr(_trusting, "_ASKED_MAX", 2)
+    monkeypatch.setattr(_trusting, "_asked_at", Latest(2))
     asking = Asking(ClientTls(ca_pem=pem("one")), File())
     assert [asking.trusting.due(key) for key in ("a", "b", "c", "c", "b", "a")] == [True] * 3 + [False] * 2 + [True]
 

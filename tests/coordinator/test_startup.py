@@ -50,7 +50,17 @@ async def test_two_coordinators_on_one_journal_or_port(tmp_path: Path) -> None:
         said = await refused("--listen", "127.0.0.1:0", "--journal", sqlite(tmp_path / "j.db"))
         assert "another coordinator" in said
         said = await refused("--listen", first.address, "--journal", "memory:")
-        assert "can't listen" in said
+        assert f"can't listen on {first.address}: Address already in use" in said
+        for address, why in (
+            ("192.0.2.1:7070", "Cannot assign requested address"),
+            ("nobody.invalid:7070", "Name or service not known"),
+            ("7070", "can't listen on 7070"),
+            ("unix:/nowhere/there/pool.sock", "a socket needs a folder"),
+        ):
+            said = await refused("--listen", address, "--journal", "memory:")
+            assert why in said
+            assert "--listen takes HOST:PORT" in said
+            assert "another coordinator" not in said
         for port in ("65536", "99999", "9" * 5000):
             said = await refused("--listen", f"127.0.0.1:{port}", "--journal", "memory:")
             assert "from 0 to 65535" in said

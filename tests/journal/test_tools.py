@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from aliquot.cli._parser import UsageError
-from aliquot.cli.main import build_parser
+from aliquot.cli.main import build_parser, commands
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.evolve.snapshot import state_hash
@@ -23,7 +24,6 @@ from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
-from aliquot.coordinator.writing.journal.tools import JOURNAL
 from tests.journal import saved
 from tests.journal.facts import Story, opened, written
 
@@ -38,7 +38,7 @@ def tool(capsys: Capture, *arguments: object) -> tuple[int, dict[str, Any]]:
 
 def aliquot(*arguments: object) -> int:
     """As the entry point makes it a command, whether or not this installation is new enough to know it."""
-    args = build_parser([JOURNAL]).parse_args(list(map(str, arguments)))
+    args = build_parser(commands(["journal"])).parse_args(list(map(str, arguments)))
     return int(args.run(args))
 
 
@@ -143,6 +143,22 @@ def test_going_back_starts_from_a_snapshot_where_older_facts_are_gone(tmp_path: 
     _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "then.db", "--up-to", story.state.seq - 4)
     assert 0 < said["snapshot_seq"] <= said["seq"] <= story.state.seq - 4
     assert tool(capsys, "verify", tmp_path / "then.db")[0] == 0
+
+
+def test_of_a_folder_of_backups_the_newest_is_restored(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    story = written(tmp_path / "j.db", 5)
+    # Younger by its time, not by its name: a file may have been kept under another.
+    for name, up_to, written_s in (("b.db", story.state.seq - 3, 100), ("a.db", story.state.seq, 200)):
+        tool(capsys, "restore", tmp_path / "j.db", folder / name, "--up-to", up_to)
+        os.utime(folder / name, (written_s, written_s))
+    code, said = tool(capsys, "restore", folder, tmp_path / "then.db")
+    assert code == 0
+    assert (said["journal"], said["seq"]) == (str(folder / "a.db"), story.state.seq)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="no journal at"):
+        tool(capsys, "restore", tmp_path / "empty", tmp_path / "other.db")
 
 
 @pytest.mark.root("to restore for somebody else")
@@ -386,7 +402,7 @@ def test_a_copy_starts_from_a_snapshot_where_only_the_first_fact_is_gone(tmp_pat
 
 
 def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "other.db") as database:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
         database.execute("CREATE TABLE other (a)")
     with pytest.raises(JournalCorrupt, match="is no journal of a coordinator") as refusal:
         aliquot("journal", "restore", tmp_path / "other.db", tmp_path / "new.db")

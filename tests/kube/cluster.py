@@ -22,9 +22,10 @@ from aliquot.kube.core import names
 from aliquot.kube.core.reconciling import Patience
 from aliquot.kube.extender.http import verbs
 from aliquot.kube.extender.scheduling import Extender
+from aliquot.kube.holding.parts import Parts
 from aliquot.kube.serving import serve
 from aliquot.kube.settings import Settings
-from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
+from aliquot.kube.wiring import following, make_extender, make_parts, running
 from aliquot.v1 import pool_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN

@@ -57,9 +57,18 @@ def make_pod(
     return api.store.create(api.pods, namespace, item)
 
 
-def make_node(api: FakeApi, name: str, offers: Mapping[str, int] | None = None, **meta: Any) -> Object:
-    """A node without anything on it; what it offers, where it says so."""
-    status = {"allocatable": {key: str(value) for key, value in offers.items()}} if offers else {}
+def make_node(
+    api: FakeApi,
+    name: str,
+    offers: Mapping[str, int] | None = None,
+    *,
+    info: Mapping[str, str] | None = None,
+    **meta: Any,
+) -> Object:
+    """A node without anything on it; what it offers, where it says so, and what it is, where `info` says so."""
+    status: Object = {"allocatable": {key: str(value) for key, value in offers.items()}} if offers else {}
+    if info:
+        status["nodeInfo"] = dict(info)
     return api.store.create(api.store.kind("v1", "nodes"), "", {"metadata": {"name": name, **meta}, "status": status})
 
 

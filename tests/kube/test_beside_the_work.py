@@ -146,6 +146,7 @@ async def test_what_is_too_much_is_dropped_counted_and_holds_nobody_up(monkeypat
     assert teller.dropped == 3
     events.broken = False
     monkeypatch.setattr(telling, "_KEPT", 2)
+    teller = Teller(events)
     for uid in ("c", "d", "e", "c", "e"):
         teller.tell(about(uid), "Waits", "z")
     await written(teller)

@@ -27,8 +27,8 @@ GIB = 1 << 30
 @contextlib.asynccontextmanager
 async def controller(cluster: KubeCluster) -> AsyncIterator[ClaimController]:
     parts = cluster.extender.parts
-    made = ClaimController(parts.client, parts.book, parts.requests, parts.teller, again_s=0.1)
-    running = asyncio.create_task(made.run())
+    made = ClaimController(parts, again_s=0.1)
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

@@ -26,7 +26,7 @@ CRDS = Path(__file__).parents[2] / "deploy" / "kube" / "crds.yaml"
 
 
 @contextlib.asynccontextmanager
-async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
+async def operator(nodes: int, rest_s: float = 0.2) -> AsyncIterator[KubeCluster]:
     """Nodes with an agent and a GPU each, the operator, and a scheduler that works by itself."""
     async with kube_cluster(0) as cluster:
         for document in yaml.safe_load_all(CRDS.read_text()):
@@ -37,9 +37,9 @@ async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
         for number in range(nodes):
             make_node(cluster.api, f"node-{number}")
         parts = cluster.extender.parts
-        made = ElasticJobController(parts.client, parts.book, parts.pods, parts.requests, parts.teller, names.SCHEDULER)
+        made = ElasticJobController(parts, names.SCHEDULER, rest_s=rest_s)
         async with agents(*several), scheduling(cluster, loop=True):
-            running = asyncio.create_task(made.run())
+            running = asyncio.create_task(made.loop.run())
             try:
                 yield cluster
             finally:
@@ -227,3 +227,36 @@ def test_a_job_written_for_another_group_is_taken_once_it_names_ours() -> None:
     assert format_request(elastic_jobs.gpu_of(job)) == "8"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**ours, "spec": {**ours["spec"], "priority": 5000}}, version["schema"]["openAPIV3Schema"])
+
+
+async def test_a_quota_for_fewer_than_its_fewest_replicas_leaves_nothing_held() -> None:
+    """A dry run is not charged, so each of its pods would be let in; together they are not. It runs once they may."""
+    async with operator(2) as cluster:
+        quotas = cluster.api.store.kind("v1", "resourcequotas")
+        hard = {f"requests.{names.GPU_PERCENT}": "100"}
+        cluster.api.store.create(quotas, "default", {"metadata": {"name": "gpus"}, "spec": {"hard": hard}})
+        make_job(cluster, "a", 2, 2)
+        await eventually(lambda: "exceeded quota: gpus" in status(cluster, "a").get("message", ""), "word of it")
+
+        async def nothing() -> bool:
+            return let_go(cluster) and not await cluster.leases() and not pods_of(cluster, "a")
+
+        await eventually(nothing, "what nobody can use to be given back")
+        cluster.api.store.remove(quotas, ("default", "gpus"))
+        await bound(cluster, "a", 2)
+
+
+async def test_a_job_whose_pods_are_refused_asks_for_no_lease_again_for_a_while() -> None:
+    """Each lease may cost others theirs."""
+    async with operator(2, rest_s=600.0) as cluster:
+        quotas = cluster.api.store.kind("v1", "resourcequotas")
+        hard = {f"requests.{names.GPU_PERCENT}": "100"}
+        cluster.api.store.create(quotas, "default", {"metadata": {"name": "gpus"}, "spec": {"hard": hard}})
+        make_job(cluster, "a", 2, 2)
+        await eventually(lambda: "exceeded quota: gpus" in status(cluster, "a").get("message", ""), "word of it")
+        await cluster.settled(0)
+        cluster.api.store.remove(quotas, ("default", "gpus"))
+        make_job(cluster, "b", 2, 2)
+        await bound(cluster, "b", 2)
+        assert not pods_of(cluster, "a")
+        assert [lease.request.name for lease in await cluster.leases()] == ["default/b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from aliquot.client import WaitUntil
@@ -12,7 +13,6 @@ from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.reconciling import Patience
-from aliquot.kube.holding.book import now_ms
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import CLUSTER, KubeCluster, audit, kube_cluster, scheduling
 from tests.kube.making import delete_pod, make_pod
@@ -24,8 +24,8 @@ CHECK = "aliquot"
 @contextlib.asynccontextmanager
 async def controller(cluster: KubeCluster, patience: Patience | None = None) -> AsyncIterator[KueueController]:
     parts = cluster.extender.parts
-    made = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=patience)
-    running = asyncio.create_task(made.run())
+    made = KueueController(replace(parts, patience=patience or Patience()))
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

@@ -43,7 +43,7 @@ class Controller:
         """By name: raised, or None for not yet done."""
         self.widgets: Informer[Widget, Widget] = Informer(parts.client, WIDGETS, Widget, lambda one: one)
         owning: Owning[Widget] = Owning("Widget", OWNER, lambda one: one.metadata.uid, uid_of_gang)
-        self.loop = OwnerLoop(parts.client, parts.book, self.widgets, owning, self.look, every_s=every_s, again_s=0.02)
+        self.loop = OwnerLoop(parts, self.widgets, owning, self.look, every_s=every_s, again_s=0.02)
 
     async def look(self, one: Widget) -> bool:
         self.looks.append(one.metadata.name)

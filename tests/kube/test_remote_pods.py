@@ -23,8 +23,8 @@ from tests.kube.making import delete_pod, make_pod, set_phase
 @contextlib.asynccontextmanager
 async def controller(cluster: KubeCluster) -> AsyncIterator[RemotePodController]:
     parts = cluster.extender.parts
-    made = RemotePodController(parts.client, parts.book, parts.requests, parts.teller)
-    running = asyncio.create_task(made.run())
+    made = RemotePodController(parts)
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

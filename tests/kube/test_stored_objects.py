@@ -165,8 +165,8 @@ def write(cluster: KubeCluster, name: str, **spec: Any) -> None:
 async def another(cluster: KubeCluster) -> AsyncIterator[ElasticJobController]:
     """An operator that has just started."""
     parts = cluster.extender.parts
-    made = ElasticJobController(parts.client, parts.book, parts.pods, parts.requests, parts.teller, names.SCHEDULER)
-    running = asyncio.create_task(made.run())
+    made = ElasticJobController(parts, names.SCHEDULER)
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

@@ -32,6 +32,7 @@ from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection, place
 from aliquot.kube.node.leaving import Leaving
 from aliquot.kube.node.objects import Pod
+from aliquot.kube.node.parts import NodeParts
 from aliquot.kube.node.pod_resources import PodResources
 from aliquot.kube.node.records import Bound, Records
 from aliquot.kube.node.reporting import Reporting
@@ -110,21 +111,21 @@ class Node:
     def start(self) -> None:
         """What it has on disk it knows again; what it has seen in order it does not."""
         self.records = Records(self.folder / "bound")
-        cgroups = PodCgroups(self.cgroup_root)
         self.reporting = Reporting(self.cluster)
-        self.binder = Binder(
-            node_names={NODE},
+        parts = NodeParts(
+            node=NODE,
+            pool_names=(NODE,),
             agent=cast(Agent, self.agent),
             resources=cast(PodResources, self.kubelet),
             cluster=self.cluster,
-            cgroups=cgroups,
+            cgroups=PodCgroups(self.cgroup_root),
             injection=self.injection,
             records=self.records,
             reporting=self.reporting,
             monotonic_s=lambda: 0.0,
-            prepare_s=0.0,
         )
-        self.leaving = Leaving(self.cluster, self.records, cgroups, self.injection, None)
+        self.binder = Binder(parts, prepare_s=0.0)
+        self.leaving = Leaving(parts, None)
 
     def found_by(self, units: list[str]) -> str:
         """The lease whose things a container with these units finds in the place that it was promised."""

@@ -239,8 +239,8 @@ async def claiming(made: Whole, api: FakeApi) -> AsyncIterator[None]:
     await made.kubelet.register_driver()
     parts = made.place.parts
     assert parts is not None
-    controller = ClaimController(parts.client, parts.book, parts.requests, parts.teller, again_s=0.2)
-    async with background(controller.run(), ClaimScheduler(api).run()):
+    controller = ClaimController(parts, again_s=0.2)
+    async with background(controller.loop.run(), ClaimScheduler(api).run()):
         yield
 
 

@@ -6,12 +6,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.distributions import Clean, build_sdist, build_wheel
+from tests.packaging.distributions import Clean
+from tools.distributions import distribute
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 
@@ -37,20 +37,26 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture(scope="module")
-def sdist(once: Once) -> Path:
-    (path,) = once("sdist", build_sdist).glob("*.tar.gz")
+def dist(once: Once) -> Path:
+    """What `make dist` leaves."""
+    return once("dist", distribute)
+
+
+@pytest.fixture(scope="module")
+def sdist(dist: Path) -> Path:
+    (path,) = dist.glob("*.tar.gz")
     return path
 
 
 @pytest.fixture(scope="module")
-def pure(once: Once, sdist: Path) -> Path:
-    (path,) = once("pure", partial(build_wheel, sdist, native="no")).glob("*.whl")
+def pure(dist: Path) -> Path:
+    (path,) = (dist / "any").glob("*.whl")
     return path
 
 
 @pytest.fixture(scope="module")
-def native(once: Once, sdist: Path) -> Path:
-    (path,) = once("native", partial(build_wheel, sdist, native="yes")).glob("*.whl")
+def native(dist: Path) -> Path:
+    (path,) = dist.glob("*.whl")
     return path
 
 

@@ -1,10 +1,9 @@
-"""Distributions of this tree, and clean environments to install them into; all without a network."""
+"""Clean environments to install distributions of this tree into, without a network."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import venv
@@ -13,22 +12,6 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
-
-from tests.packaging.layout import REPOSITORY
-
-
-def build_sdist(out: Path) -> None:
-    """Put the source distribution there, with this environment's own build tools."""
-    _run([sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(out), str(REPOSITORY)])
-
-
-def build_wheel(sdist: Path, out: Path, *, native: str) -> None:
-    """Put the wheel there that pip would build from a source distribution; `native` is yes or no."""
-    tree = out / "tree"
-    shutil.unpack_archive(sdist, tree, filter="data")
-    (source,) = tree.iterdir()
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
-    _run(command, {"ALIQUOT_NATIVE": native})
 
 
 class Clean:
@@ -99,6 +82,6 @@ def _required(name: str, extras: tuple[str, ...]) -> set[str]:
     return found - {name}
 
 
-def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
-    result = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **(env or {})})
+def _run(command: list[str]) -> None:
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

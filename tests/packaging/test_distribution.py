@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +172,44 @@ def test_pip_takes_the_one_that_fits(pure: Path, native: Path, tmp_path: Path, p
     command += ["--only-binary=:all:", f"--platform={platform}"] if platform else []
     subprocess.run([*command, "aliquot"], check=True, capture_output=True)
     assert [path.name for path in tmp_path.iterdir()] == [{"pure": pure, "native": native}[kind].name]
+
+
+def test_what_is_built_is_installed_by_a_glob(dist: Path, tmp_path: Path) -> None:
+    """Two wheels of one project in a folder are refused by pip and uv alike."""
+    venv.create(tmp_path, with_pip=False, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "bin" / "python")]
+    done = subprocess.run(
+        [*pip, "install", "--quiet", "--no-index", "--no-deps", *map(str, dist.glob("*.whl"))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_the_programs_run_once_it_is_installed_as_people_do(dist: Path, tmp_path: Path, tool: str) -> None:
+    made = subprocess.run(
+        ["make", "build/tools/installed"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("needs PyPI")
+    places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin"), "HOME": str(tmp_path)}
+    commands = {
+        "pip": f"'{sys.executable}' -m venv . && bin/pip install --quiet {dist}/*.whl",
+        "uv": f"'{REPOSITORY}/build/tools/bin/uv' tool install --python '{sys.executable}' {dist}/*.whl",
+    }
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "ALIQUOT_", "COV"))}
+    done = subprocess.run(
+        ["sh", "-c", commands[tool]], cwd=tmp_path, env=kept | places, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = subprocess.run(
+        [str(tmp_path / "bin" / "aliquot"), "--help"], capture_output=True, text=True, check=False, env=kept
+    )
+    assert said.returncode == 0, said.stderr
+    assert "(needs aliquot[coordinator])" in said.stdout
 
 
 @pytest.mark.slow

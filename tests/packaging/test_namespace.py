@@ -46,7 +46,8 @@ def test_every_module_imports() -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            errors[name] = str(error)
+            if error.name != "torch":  # which may be left out: make test TORCH=no
+                errors[name] = str(error)
     assert errors == {}
 
 

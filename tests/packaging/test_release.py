@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import tarfile
 import tomllib
@@ -15,7 +16,7 @@ import yaml
 
 from tests.packaging.layout import REPOSITORY
 from tools import licences, release
-from tools.distributions import build_sdist, build_wheel
+from tools.distributions import distribute
 
 
 @pytest.mark.slow
@@ -23,9 +24,9 @@ from tools.distributions import build_sdist, build_wheel
 def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
     made = []
     for name in ("first", "second"):
-        sdist = build_sdist(tmp_path / name)
-        wheels = [build_wheel(sdist, tmp_path / name, native=native) for native in (False, True)]
-        made.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (sdist, *wheels)})
+        distribute(tmp_path / name)
+        files = (path for path in (tmp_path / name).rglob("*") if path.is_file())
+        made.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
     assert made[0] == made[1]
     assert len(made[0]) == 3
 
@@ -43,6 +44,28 @@ def test_the_version_is_said_in_one_place(sdist: Path, pure: Path) -> None:
         assert archive.getnames()[0].split("/")[0] == f"aliquot-{said}"
     with zipfile.ZipFile(pure) as archive:
         assert f"aliquot-{said}.dist-info/METADATA" in archive.namelist()
+
+    chart = yaml.safe_load((REPOSITORY / "deploy/chart/aliquot/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (said, said), "make release ARGS='--raise …' writes them all"
+
+
+def test_a_version_is_raised_wherever_it_stands(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "CHANGELOG.md", "deploy/chart/aliquot/Chart.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    release.raise_version(tmp_path, "7.8.9", "2031-02-03")
+    assert tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["version"] == "7.8.9"
+    chart = yaml.safe_load((tmp_path / "deploy/chart/aliquot/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("7.8.9", "7.8.9")
+    changelog = (tmp_path / "CHANGELOG.md").read_text()
+    assert release.dated(changelog, "7.8.9")
+    assert (
+        changelog.index("## [Unreleased]") < changelog.index("## [7.8.9] - 2031-02-03") < changelog.index("### Added")
+    )
+    with pytest.raises(SystemExit, match="no one place"):
+        release.raise_version(tmp_path, "7.8.9", "2031-02-04")
+    with pytest.raises(SystemExit, match="three numbers"):
+        release.raise_version(tmp_path, "v8", "2031-02-04")
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -172,10 +172,10 @@ def test_the_command_answers_in_json_and_draws(tmp_path: Path, capsys: pytest.Ca
     pytest.importorskip("matplotlib")
     nodes, pods = write(tmp_path / "n.csv", OPENB_NODES), write(tmp_path / "p.csv", OPENB_PODS)
     picture = tmp_path / "picture.svg"
-    arguments = ["--nodes", str(nodes), "--trace", str(pods), "--policy", "price", "--policy", "fgd", "--more", "1"]
+    arguments = ["--nodes", str(nodes), "--trace", str(pods), "--policy", "price", "--policy", "binpack", "--more", "1"]
     assert plan(*arguments, "--json", "--plot", str(picture)) == 0
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
-    assert [o["label"] for o in outcomes] == ["price", "price +1 nodes", "fgd", "fgd +1 nodes"]
+    assert [o["label"] for o in outcomes] == ["price", "price +1 nodes", "binpack", "binpack +1 nodes"]
     assert all(o["placed"] == 4 for o in outcomes)
     assert [o["devices"] for o in outcomes] == [18, 26, 18, 26]
     assert "<svg" in picture.read_text(encoding="utf-8")

@@ -81,10 +81,10 @@ def test_who_waits_is_placed_by_the_policy_of_its_queue() -> None:
 def test_each_policy_keeps_scores_of_its_own_that_are_those_of_a_full_scan() -> None:
     inventory = pool(*(spec(f"n{number}", 2) for number in range(3)))
     engine, held = Engine(inventory, make_policy("price")), Held(inventory)
-    oracles = {name: Engine(inventory, make_policy(name), index=ScanIndex) for name in ("price", "spread", "fgd")}
+    oracles = {name: Engine(inventory, make_policy(name), index=ScanIndex) for name in ("price", "spread", "binpack")}
     small = Demand(share_milli=300)
     for number in range(12):
-        name = ("price", "spread", "fgd")[number % 3]
+        name = ("price", "spread", "binpack")[number % 3]
         chosen = engine.place(msgspec.structs.replace(small, placement=name))
         assert chosen == oracles[name].place(small)
         assert chosen is not None

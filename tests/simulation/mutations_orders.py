@@ -11,7 +11,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import decide, tick
 from aliquot.coordinator.core.books.capacity import CapacitySpec, NodeShape, OrderChanged, OrderState
 from aliquot.coordinator.core.commands.outcomes import Decision
-from aliquot.coordinator.core.deciding.capacity import giving_back, ordering, plan
+from aliquot.coordinator.core.deciding.capacity import giving_back, growth, ordering
 from aliquot.coordinator.core.rules import capacity as bounds
 from aliquot.coordinator.core.values.timers import Due
 from tests.simulation.mutant import Put, decide_by, mutant
@@ -43,7 +43,7 @@ def _limit(put: Put) -> None:
 
 @mutant("forgets what is on its way", "nodes that were ordered do not count as there", scene=_WAKE)
 def _coming(put: Put) -> None:
-    put(plan, "on_their_way", lambda state: [])
+    put(growth, "on_their_way", lambda state: [])
     put(bounds, "free_name", lambda state, shape, taken: shape.machines[0])
 
 

@@ -218,7 +218,8 @@ async def test_what_is_not_there_can_not_be_withdrawn(
         ("queues: [{name: q, preempts: 'false'}]", "queues[0].preempts: 'false'"),
         ("prices: {gpu_hour: {x: 0.0000001}}", "prices.gpu_hour.x: "),
         ("prices: {minimum: soon}", "prices.minimum: 'soon'"),
-        ("- a\n- b", "a table was expected"),
+        ("- a\n- b", "a table was expected, not ['a', 'b']"),
+        ("# nothing yet\n", "a table was expected, not nothing"),
         ("{", "can't be read"),
     ],
 )

@@ -22,6 +22,7 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.world import World
 from aliquot.common.names import validate_labels, validate_node, validate_pool
+from aliquot.common.notify import notify
 from aliquot.common.validity import Certificates
 
 log = logging.getLogger(__name__)
@@ -221,4 +222,5 @@ async def _retry_until_ready(guard: DeviceGuard, call: Callable[[], T], problem:
             return await guard.run("", call, timeout_s=OPEN_TIMEOUT_S)
         except DeviceError as error:
             log.error("%s, trying again: %s", problem, error.explain())  # noqa: TRY400
+            notify(f"STATUS={problem}: {error.message}")
             await asyncio.sleep(DRIVER_RETRY_S)

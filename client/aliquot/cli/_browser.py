@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.client import NotLoggedIn, Pool
+from aliquot.client import NotLoggedIn
 from aliquot.common.https import exchange
 from aliquot.common.names import plain_text
 
@@ -19,8 +19,3 @@ def link_to(console: str, token: str) -> str:
         raise NotLoggedIn(f"{console} gives no link: {said}", hint="is it a console of this pool?")
     # By the name that was given here, which leads there: the code and whose it is come from the answer.
     return f"{console.rstrip('/')}/login#{url.partition('#')[2]}"
-
-
-def link_for(pool: Pool, console: str) -> str:
-    """The same, for whoever this connection speaks for."""
-    return link_to(console, pool.token_text)

@@ -23,6 +23,7 @@ Found: TypeAlias = Any
 """Whatever stands in a file."""
 Parse: TypeAlias = Callable[[Found, str], T]
 """Makes a value of what a key holds; gets its place in the file."""
+_SHOWN_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,12 @@ def read_file(path: Path, parse: Parse[T]) -> T:
 def table(value: Found, where: str) -> Mapping[str, Found]:
     """Keys and values. Raises `ConfigError`."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where or 'the file'}: a table was expected, not {type(value).__name__}")
+        raise ConfigError(f"{where or 'the file'}: a table was expected, not {_shown(value)}")
     return value
+
+
+def _shown(value: Found) -> str:
+    return "nothing" if value is None else repr(value)[:_SHOWN_CHARS]
 
 
 def each(parse: Parse[T]) -> Parse[tuple[T, ...]]:
@@ -81,7 +86,7 @@ def each(parse: Parse[T]) -> Parse[tuple[T, ...]]:
 
     def read(value: Found, where: str) -> tuple[T, ...]:
         if not isinstance(value, list):
-            raise ConfigError(f"{where}: a list was expected, not {type(value).__name__}")
+            raise ConfigError(f"{where}: a list was expected, not {_shown(value)}")
         return tuple(parse(item, f"{where}[{number}]") for number, item in enumerate(value))
 
     return read

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from aliquot.cli import _words as words
 from aliquot.cli._json import dumps, error_document
-from aliquot.cli._table import PLAIN_WIDTH, table_of
+from aliquot.cli._table import PLAIN_WIDTH, PLAIN_WIDTH_MIN, table_of
 from aliquot.client import AliquotError, Explanation, PoolError
 from aliquot.common.tokens import without_tokens
 
@@ -96,6 +96,7 @@ def missing_table(explanation: Explanation) -> Table:
 
 def _console(stream: object) -> Console:
     is_terminal = hasattr(stream, "isatty") and stream.isatty()
-    width = None if is_terminal else int(os.environ.get("COLUMNS", PLAIN_WIDTH))
+    asked = os.environ.get("COLUMNS", "")
+    width = None if is_terminal else int(asked) if asked.isdecimal() and int(asked) >= PLAIN_WIDTH_MIN else PLAIN_WIDTH
     # Names, reasons and labels are other people's words: brackets in them are text, and no colons become pictures.
     return Console(file=stream, width=width, soft_wrap=False, markup=False, emoji=False)  # type: ignore[arg-type]

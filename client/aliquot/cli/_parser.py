@@ -57,8 +57,6 @@ TAKES_ANYTHING = "takes_anything"
 class UsageError(AliquotError):
     """The arguments are wrong."""
 
-    reason = "USAGE"
-
 
 class Parser(argparse.ArgumentParser):
     """Raises `UsageError` where argparse would print the whole usage and exit. `--help` still prints and exits."""
@@ -78,13 +76,11 @@ class Parser(argparse.ArgumentParser):
         """Like `parse_args`, but errors about unknown arguments name the command that got them."""
         args, unknown = self.parse_known_args(arguments)
         if unknown and not getattr(args, TAKES_ANYTHING, False):
-            command = self.chosen(args)
-            raise UsageError(
-                f"`{command.prog}` takes no {unknown[0]!r}",
-                hint=_meant(
-                    unknown[0].partition("=")[0], command.known(), f"`{command.prog} --help` lists what it takes"
-                ),
-            )
+            command, word = self.chosen(args), unknown[0].partition("=")[0]
+            meant = _meant(word, command.known(), f"`{command.prog} --help` lists what it takes")
+            if word == "--gpu" and command.takes_request():  # as `aliquot run` has it
+                meant = f"here it stands by itself: `{command.prog} 0.25,8Gi`"
+            raise UsageError(f"`{command.prog}` takes no {unknown[0]!r}", hint=meant)
         return args
 
     def chosen(self, args: argparse.Namespace) -> Parser:
@@ -104,6 +100,10 @@ class Parser(argparse.ArgumentParser):
                 found += action.choices
             found += [word for word in action.option_strings if word.startswith("--")]
         return found
+
+    def takes_request(self) -> bool:
+        """Whether an argument of it says what is wanted of GPUs."""
+        return any(str(action.metavar).endswith("GPU") for action in self._get_positional_actions())
 
     def completions(self, words: Sequence[str]) -> list[str]:
         """How the last of these words may go on, after those before it."""

@@ -14,7 +14,7 @@
         parent: training
         ageing: 1m
         reserve_after: 5m
-        placement: binpack                                      # or price, fgd, spread, workload; of pools too
+        placement: binpack                                      # or price, spread, workload; of pools too
         idle: {action: lend, after: 2h, warn: [1h, 105m]}       # or notify, suspend, release
         scaling: [{keep: start, when: weekdays 08:00-18:00}]   # for elastic leases
     tenants:

@@ -13,6 +13,8 @@ from rich.text import Text
 
 T = TypeVar("T")
 PLAIN_WIDTH = 240
+PLAIN_WIDTH_MIN = 20
+"""What COLUMNS says below that nobody has set to read by."""
 """The width for output that is not a terminal: nothing may be left out there."""
 
 

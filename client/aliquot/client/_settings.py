@@ -234,7 +234,7 @@ def _with_port(address: str) -> str:
     is_port = port.isdecimal() and len(port) < 6 and int(port) < 1 << 16
     if not is_url and colon and host and is_port and (":" not in host or host.startswith("[")):
         return address
-    if is_url or (colon and ":" not in host and not is_port):
+    if is_url or (colon and ":" not in host and not (host and is_port)):
         raise ConfigError(
             f"coordinator: {address!r} is not an address", hint=f"write host:port, such as {DEFAULT_ADDRESS}"
         )

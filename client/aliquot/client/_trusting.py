@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.client.credentials import CredentialsFile
 from aliquot.common.errors import AliquotError
+from aliquot.common.latest import Latest
 from aliquot.common.tls import ClientTls, fingerprints
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ log = logging.getLogger("aliquot.client")
 EVERY_S = 3600.0
 TIMEOUT_S = 5.0
 _ASKED_MAX = 1024
-_asked_at: dict[object, float] = {}
+_asked_at: Latest[object, float] = Latest(_ASKED_MAX)
 _asking = threading.Lock()
 
 
@@ -59,8 +60,6 @@ class Trusting:
         with _asking:
             if now_s < _asked_at.get(key, -1.0):
                 return False
-            while len(_asked_at) >= _ASKED_MAX:
-                del _asked_at[next(iter(_asked_at))]
             _asked_at[key] = now_s + EVERY_S
         if self._file is None:
             return True

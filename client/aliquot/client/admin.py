@@ -189,7 +189,7 @@ class QueueSpec:
     large_first_permille: int | None = None
     """Under `slowdown`: how much sooner large requests are due than small ones, 0 to 1000; None = 500."""
     placement: str = ""
-    """By which policy its requests are placed (price, fgd, binpack, spread …), or `workload`: training is packed and
+    """By which policy its requests are placed (price, binpack, spread …), or `workload`: training is packed and
     inference spread, by the label `workload-type`; empty: as the queue above, their pool, the coordinator."""
 
 

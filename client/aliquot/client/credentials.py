@@ -84,7 +84,7 @@ class CredentialsFile:
         wanted = set(map(_canonical, addresses))
         for entry in self._read().pools:
             if wanted & set(map(_canonical, entry.addresses)):
-                return _credential(entry)
+                return Credential(tuple(entry.addresses), entry.token, entry.ca, entry.issuer, entry.pool)
         return None
 
     def current(self) -> Credential | None:
@@ -240,10 +240,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _credential(entry: _Entry) -> Credential:
-    return Credential(tuple(entry.addresses), entry.token, entry.ca, entry.issuer, entry.pool)
 
 
 def _without(entry: _Entry, gone: set[str]) -> _Entry | None:

@@ -24,6 +24,8 @@ from aliquot.client import AsyncPool, Unavailable
 from aliquot.client.documents import of_error
 from aliquot.client.fleet import FleetChange
 from aliquot.common.errors import AliquotError
+from aliquot.common.fields import varint
+from aliquot.common.latest import Latest
 from aliquot.console.pools import Pools
 from aliquot.console.sse import PING, PING_S, frame
 
@@ -92,9 +94,9 @@ class FleetRelay:
         self._snapping = asyncio.Lock()
         self._frames: deque[_Frame] = deque()
         self._bytes = 0
-        self._last = 0
+        self.last = 0
         """The number of the latest frame."""
-        self._resumes: dict[str, int] = {}
+        self._resumes: Latest[str, int] = Latest(FRAMES_KEPT)
         """Frame numbers by version, as far as frames are kept."""
         self._waiting: dict[asyncio.Future[bool], None] = {}
         """A viewer each, who has been told everything."""
@@ -268,14 +270,12 @@ class FleetRelay:
     # -- telling
 
     def _tell(self, text: bytes) -> None:
-        self._last += 1
-        self._frames.append(_Frame(self._last, text))
-        self._resumes[self.id] = self._last
+        self.last += 1
+        self._frames.append(_Frame(self.last, text))
+        self._resumes[self.id] = self.last
         self._bytes += len(text)
         while len(self._frames) > FRAMES_KEPT or (self._bytes > BYTES_KEPT and len(self._frames) > 1):
             self._bytes -= len(self._frames.popleft().text)
-        while len(self._resumes) > FRAMES_KEPT:
-            del self._resumes[next(iter(self._resumes))]
         self._ring()
 
     def _forget(self) -> None:
@@ -316,20 +316,15 @@ class FleetRelay:
     def place_of(self, version: str) -> int | None:
         """Where somebody goes on who has seen this version; None: nowhere."""
         if version == self.id:
-            return self._last
+            return self.last
         return self._resumes.get(version)
 
     def frames_after(self, number: int) -> list[bytes] | None:
         """What was told since; None: not all of it is kept."""
-        oldest = self._frames[0].number if self._frames else self._last + 1
+        oldest = self._frames[0].number if self._frames else self.last + 1
         if number + 1 < oldest:
             return None
         return [each.text for each in self._frames if each.number > number]
-
-    @property
-    def last(self) -> int:
-        """The number of the latest frame."""
-        return self._last
 
     def _run(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
@@ -396,17 +391,8 @@ async def _whole(pool: AsyncPool) -> Snapshot:
 
 
 def _snapshot_of(parts: list[FleetChange]) -> Snapshot:
-    plain = b"".join(_varint(len(each.event)) + each.event for each in parts)
+    plain = b"".join(varint(len(each.event)) + each.event for each in parts)
     return Snapshot(_version_id(parts[-1].layout, parts[-1].version), plain)
-
-
-def _varint(number: int) -> bytes:
-    """As protobuf writes lengths: seven bits a byte, the lowest first."""
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*written, number])
 
 
 def _version_id(layout: int, version: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 from aliquot.client import NotPermitted
+from aliquot.common.latest import Latest
 from aliquot.console.pools import Pools
 
 KNOWN_MAX: Final = 1_024
@@ -21,7 +21,7 @@ class Known:
     def __init__(self, pools: Pools, clock: Callable[[], float] = time.monotonic) -> None:
         self._pools = pools
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._kept: Latest[str, tuple[str, float]] = Latest(KNOWN_MAX)
 
     async def principal(self, token: str) -> str:
         """Whose token it is. Raises NotLoggedIn where it is nobody's, and what else the pool refuses with."""
@@ -32,8 +32,6 @@ class Known:
                     principal = (await pool.access.whoami()).principal
                 except NotPermitted:  # somebody, who may not ask that: a lease's own credential
                     principal = token
-            self._kept[token] = (principal, self._clock() + KNOWN_S)
-        self._kept.move_to_end(token)
-        while len(self._kept) > KNOWN_MAX:
-            self._kept.popitem(last=False)
+            until_s = self._clock() + KNOWN_S
+        self._kept[token] = (principal, until_s)
         return principal

@@ -83,7 +83,7 @@ from aliquot.v1 import (
 if TYPE_CHECKING:
     from aliquot.coordinator.agents.authority import Generations, PoolAuthority
     from aliquot.coordinator.forecasting import Forecasting
-    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership  # psycopg is an extra
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Ground:
 
     settings: Settings
     journal: Journal
-    seat: ExpiringLeadership | None
+    seat: PostgresLeadership | None
     """What must be kept to lead, where several could."""
     view: View
     """All that is durable is in it."""

@@ -35,7 +35,7 @@ from aliquot.coordinator.writing.journal.replay import replay
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.base import Leadership
-    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership  # psycopg is an extra
     from aliquot.coordinator.writing.standby import Led, Standby  # where several may lead
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Coordinator(Collector):
             raise
         self._garbage_collector.settle()
 
-    async def _start_shared(self, seat: ExpiringLeadership, standby: Standby) -> None:
+    async def _start_shared(self, seat: PostgresLeadership, standby: Standby) -> None:
         """Serve at once, follow the journal, and lead if nobody else does."""
         await asyncio.to_thread(standby.prepare)  # before listening: our own certificate follows from the pool's secret
         self._listen()
@@ -110,7 +110,7 @@ class Coordinator(Collector):
         if led is None or not await self._led(seat, led):
             self._following = asyncio.create_task(self._follow(seat))
 
-    async def _follow(self, seat: ExpiringLeadership) -> None:
+    async def _follow(self, seat: PostgresLeadership) -> None:
         """Until this coordinator leads. What ended an earlier leadership of its own is over when this begins."""
         try:
             if self.leading is not None:
@@ -124,7 +124,7 @@ class Coordinator(Collector):
             self._stop.set()
             raise
 
-    async def _led(self, seat: ExpiringLeadership, led: Led) -> bool:
+    async def _led(self, seat: PostgresLeadership, led: Led) -> bool:
         """Lead with what was taken over; False where the database goes away, or another leads, before we do."""
         try:
             await self._lead(led.leader_epoch, led.state)
@@ -135,7 +135,7 @@ class Coordinator(Collector):
             return False
         return True
 
-    async def _step_down(self, seat: ExpiringLeadership, leading: Leading) -> None:
+    async def _step_down(self, seat: PostgresLeadership, leading: Leading) -> None:
         """From a leader become a standby, at the same address and with a state read anew: what was in memory may be
         ahead of the journal.
         """

@@ -33,7 +33,7 @@ from aliquot.coordinator.writing.commits import whole_state
 from aliquot.coordinator.writing.journal.base import Journal
 
 if TYPE_CHECKING:
-    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Leading:
         state: State,
         leader_epoch: int,
         *,
-        seat: ExpiringLeadership | None,
+        seat: PostgresLeadership | None,
         gate: Gate,
         server: Serving,
         view: View,
@@ -189,7 +189,7 @@ class Leading:
             self._gate.close()
         self._ended()
 
-    async def _keep_seat(self, seat: ExpiringLeadership) -> None:
+    async def _keep_seat(self, seat: PostgresLeadership) -> None:
         """Stop granting the moment the seat may be another's. The fence would refuse our commits, but not our reads."""
         while not seat.lost:  # noqa: ASYNC110
             await asyncio.sleep(_SEAT_LOOK_S)  # it expires as time passes, which sets no event

@@ -62,7 +62,7 @@ class TimelineRun:
         self,
         engine: Engine,
         requests: Sequence[TraceRequest],
-        watch: Callable[[int, Demand], None] | None = None,
+        watch: Callable[[int, Demand], None],
     ) -> None:
         self._engine = engine
         self._requests = sorted(requests, key=lambda request: request.arrival_s)
@@ -89,8 +89,7 @@ class TimelineRun:
             if request.arrival_s >= sample_at:
                 self._sample()
                 sample_at = request.arrival_s + step
-            if self._watch is not None:
-                self._watch(number, request.demand)
+            self._watch(number, request.demand)
             self._mix.note(request.demand)
             if not self._engine.possible(request.demand):
                 self._result.impossible += 1

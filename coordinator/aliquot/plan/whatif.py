@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.fragmentation import Mix, measure, typical
+from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.learning import online
@@ -53,10 +53,8 @@ def evaluate(
     inventory = pool_of(nodes)
     policy = make_policy(policy_name)
     mix = Counter(mix_type(request.demand) for request in requests)
-    if policy.mix_dependent:
-        policy.set_mix(typical(mix))
     engine = Engine(inventory, policy)
-    watch = None if policy.mix_dependent else online(policy, inventory)
+    watch = online(policy, inventory)
     timeline: Timeline | None = None
     curve: Curve | None = None
     if in_time:
@@ -66,8 +64,7 @@ def evaluate(
     else:
 
         def before(number: int, demand: Demand) -> None:
-            if watch is not None:
-                watch(number, demand)
+            watch(number, demand)
             if progress is not None:
                 progress(number + 1)
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from aliquot.cli._parser import common
 from aliquot.client import AsyncPool, Explanation
+from aliquot.common.entry import Entry
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.core import names
-from aliquot.kube.doctor import Doctor, Finding, Mark
+from aliquot.kube.core.surroundings import Finding, Mark
+from aliquot.kube.doctor import Doctor
+from aliquot.kube.holding.telling import why_not
 from aliquot.kube.ordering import command as ordering
 from aliquot.kube.planning import Plan, Template, plan, read, templates
 
@@ -53,6 +57,7 @@ def _pool(args: argparse.Namespace) -> AsyncPool:
 
 async def _doctor(args: argparse.Namespace) -> int:
     """1 where something is wrong."""
+    logging.getLogger("aliquot.kube.api").setLevel(logging.CRITICAL)  # what may not be read is a finding
     found: list[Finding] = []
     async with KubeClient(find_cluster(args.kubeconfig, args.context)) as client, _pool(args) as pool:
         async for finding in Doctor(client, pool).findings():
@@ -77,14 +82,10 @@ async def _plan(args: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{_line(one)}\n{_instead(one.template)}" for one in found)
         if not found:
             sys.stdout.write("no pods in these manifests\n")
-    if any(_never(one) for one in found):
+    if any(one.template.problem or (one.explanation is not None and one.explanation.impossible) for one in found):
         return _REFUSED
     asking = [one for one in found if one.explanation is not None]
     return 0 if all(one.starting == one.template.count for one in asking) else _NOT_NOW
-
-
-def _never(one: Plan) -> bool:
-    return bool(one.template.problem) or (one.explanation is not None and one.explanation.impossible)
 
 
 def _document(one: Plan) -> dict[str, object]:
@@ -125,9 +126,7 @@ def _line(one: Plan) -> str:
     if one.starting:
         return f"{asked.where}: {one.starting} of {what} would start now, the others would wait"
     verdict = "can never start" if one.explanation.impossible else "would wait"
-    changes = [missing.smallest_change for missing in one.explanation.missing if missing.smallest_change]
-    mend = f"\n  smallest change: {changes[0]}" if changes else ""
-    return f"{asked.where}: {what} {verdict}: {one.explanation.summary}{mend}"
+    return f"{asked.where}: {what} {verdict}: {why_not(one.explanation)}"
 
 
 def _instead(asked: Template) -> str:
@@ -141,12 +140,4 @@ def _instead(asked: Template) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    name: str = "kube"
-    help: str = "check a Kubernetes cluster, or what would become of a manifest there"
-    configure = staticmethod(configure)
-    run = staticmethod(run)
-
-
-KUBE = _Command()
+KUBE = Entry(configure, run)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-import enum
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,37 +12,28 @@ import msgspec
 from aliquot.client import AsyncPool, PoolError, Request
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
-from aliquot.kube.api import resources
+from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeNotFound
+from aliquot.kube.api.errors import KubeError, KubeForbidden, KubeNotFound
 from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
-from aliquot.kube.rights import EXTENDER, NEEDED, program_of
+from aliquot.kube.core.surroundings import CLAIMS_MINOR, Finding, Machine, Mark, Wants, gates, look_around
+from aliquot.kube.rights import EXTENDER, NEEDED, NODE, program_of
 from aliquot.kube.webhook import CONFIGURATION
 
 _FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
 _OLDEST_MINOR: Final = 30
 """From which on validating policies are there."""
+_KUBELETS_ASKED: Final = 64
+_POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+_TOOLKIT: Final = "container-toolkit"
+"""In the name of the image by which NVIDIA's operator installs it."""
 
 
-class Mark(enum.StrEnum):
-    """How bad it is."""
-
-    GOOD = "good"
-    NOTE = "note"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at; `mend` is a command or a file to change, where something is to be done."""
-
-    mark: Mark
-    subject: str
-    text: str
-    mend: str = ""
+class _NodeFile(msgspec.Struct):
+    kube_node: Wants
 
 
 class Doctor:
@@ -56,6 +46,10 @@ class Doctor:
         self._minor = 0
         self._account_of: dict[str, str] = {}
         """By program, as policies name it; of those that were found here."""
+        self._wants = Wants()
+        self._toolkit = ""
+        self._ours: dict[str, tuple[Any, str]] = {}
+        """Nodes of this cluster that are in the pool, and what their agents say of their drivers."""
 
     async def findings(self) -> AsyncIterator[Finding]:
         """One after another; what can't be looked at is a finding, too."""
@@ -65,6 +59,8 @@ class Doctor:
             self._policies,
             self._coordinator,
             self._nodes,
+            self._surroundings,
+            self._claims,
             self._controllers,
             self._kueue,
             self._pods,
@@ -89,6 +85,12 @@ class Doctor:
                 spec = item["spec"]["template"]["spec"]
                 for container in spec["containers"]:
                     program = program_of(container)
+                    if _TOOLKIT in container.get("image", ""):
+                        self._toolkit = container["image"].rpartition("/")[2]
+                    if program == NODE:
+                        await self._read_settings(item["metadata"]["namespace"], spec.get("volumes") or ())
+                        async for finding in self._pod_security(item["metadata"]["namespace"]):
+                            yield finding
                     if program:
                         where = item["metadata"]["namespace"], spec.get("serviceAccountName", "default")
                         self._account_of[program] = "system:serviceaccount:{}:{}".format(*where)
@@ -96,6 +98,22 @@ class Doctor:
         if EXTENDER not in self._account_of:
             text = f"nothing here runs `{EXTENDER}`: pods are placed only if it runs elsewhere"
             yield Finding(Mark.BAD, "accounts", text, "helm install aliquot deploy/chart/aliquot")
+
+    async def _read_settings(self, namespace: str, volumes: Iterable[Any]) -> None:
+        """Of our part on the nodes, as far as the chart has written them, and we may read it."""
+        for name in (each["configMap"]["name"] for each in volumes if "configMap" in each):
+            with contextlib.suppress(KubeForbidden, KubeNotFound):
+                found = msgspec.json.decode(await self._client.get(resources.CONFIG_MAPS.path(namespace, name)))["data"]
+                if "node.toml" in found:
+                    self._wants = msgspec.toml.decode(found["node.toml"], type=_NodeFile).kube_node
+
+    async def _pod_security(self, namespace: str) -> AsyncIterator[Finding]:
+        """Agents see the host's processes and mount its folders: their namespace must let them."""
+        level = (await objects.namespace_labels(self._client, namespace)).get(_POD_SECURITY, "privileged")
+        if level != "privileged":
+            text = f"Pod Security in {namespace} is {level}: it refuses agents"
+            mend = f"kubectl label --overwrite namespace {namespace} {_POD_SECURITY}=privileged"
+            yield Finding(Mark.BAD, "accounts", text, mend)
 
     async def _rights(self, program: str, namespace: str, account: str) -> Finding:
         user = f"system:serviceaccount:{namespace}:{account}"
@@ -161,9 +179,10 @@ class Doctor:
 
     async def _nodes(self) -> AsyncIterator[Finding]:
         found = msgspec.json.decode(await self._client.get(resources.NODES.path()))["items"]
-        ours = {node.name async for node in self._pool.nodes(with_devices=False)}
+        ours = {node.name: node.driver_version async for node in self._pool.nodes(with_devices=False)}
+        self._ours = {name: (item, ours[name]) for item in found if (name := item["metadata"]["name"]) in ours}
         there = {item["metadata"]["name"]: (item.get("status") or {}).get("allocatable") or {} for item in found}
-        for name in sorted(ours - there.keys()):
+        for name in sorted(ours.keys() - there.keys()):
             text = f"{name} is in the pool and no node of this cluster has that name"
             yield Finding(
                 Mark.NOTE, "nodes", text, f"start its agent with --name as `kubectl get nodes` has it: {name}"
@@ -181,15 +200,52 @@ class Doctor:
                 )
             elif name in ours:
                 yield Finding(Mark.GOOD, "nodes", f"{name} offers {allocatable[names.GPU_PERCENT]} percent")
-        if not ours & there.keys():
+        if not self._ours:
             yield Finding(Mark.BAD, "nodes", "no node of this cluster is in the pool", "aliquot node invite NODE")
             return
         # As the extender asks: by the names that this cluster has for them.
-        some = sorted(ours & there.keys())[:MAX_NODE_IDS_PER_REQUEST]
+        some = sorted(self._ours)[:MAX_NODE_IDS_PER_REQUEST]
         explanation = await self._pool.explain(Request("0.01", node_ids=tuple(some)))
         if explanation.impossible:
             text = f"the pool can place nothing on {', '.join(some[:3])}: {explanation.summary}"
             yield Finding(Mark.BAD, "nodes", text, "aliquot nodes; aliquot devices")
+
+    async def _surroundings(self) -> AsyncIterator[Finding]:
+        machines: list[Machine] = []
+        refused = ""
+        for name, (item, driver) in sorted(self._ours.items()):
+            if len(machines) == _KUBELETS_ASKED:
+                refused = refused or f"no more than {_KUBELETS_ASKED} kubelets are asked"
+            kubelet: Mapping[str, Any] | str = refused
+            if not refused:
+                path = f"{resources.NODES.path(name=name)}/proxy/configz"
+                try:
+                    kubelet = msgspec.json.decode(await self._client.call("GET", path, retry=False))["kubeletconfig"]
+                except KubeForbidden:
+                    kubelet = refused = "you may not `get nodes/proxy`"
+                except (KubeError, KeyError, msgspec.MsgspecError):
+                    kubelet = "the API server does not reach its kubelet"
+            info, labels = (item.get("status") or {}).get("nodeInfo") or {}, item["metadata"].get("labels") or {}
+            machines.append(Machine(name, info, labels, driver, kubelet))
+        for finding in look_around(machines, self._wants, self._minor, self._toolkit):
+            yield finding
+
+    async def _claims(self) -> AsyncIterator[Finding]:
+        """What node.mode=dra needs of the API server."""
+        if self._wants.mode != "dra":
+            return
+        try:
+            await self._client.get(f"/apis/{resources.RESOURCE_CLAIMS.version}")
+        except KubeNotFound:
+            text = f"{resources.RESOURCE_CLAIMS.version} is not served, and node.mode=dra needs it"
+            mend = f"upgrade to 1.{CLAIMS_MINOR}, or helm upgrade aliquot deploy/chart/aliquot --set node.mode=classic"
+            yield Finding(Mark.BAD, "feature gates", text, mend)
+            return
+        metrics = b""
+        with contextlib.suppress(KubeError):
+            metrics = await self._client.call("GET", "/metrics", retry=False)
+        for finding in gates(metrics.decode(), self._wants):
+            yield finding
 
     async def _controllers(self) -> AsyncIterator[Finding]:
         answer = msgspec.json.decode(await self._client.get(resources.LEASES.path()))["items"]

@@ -37,10 +37,10 @@ from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import verbs
-from aliquot.kube.holding.book import now_ms
+from aliquot.kube.holding.parts import Parts
 from aliquot.kube.serving import serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
+from aliquot.kube.wiring import following, make_extender, make_parts, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
@@ -118,15 +118,11 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election) 
     """The controllers, as long as this process leads. Raises LeadershipLost."""
 
     async def lead(epoch: int) -> None:
-        reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
-        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=parts.patience)
-        claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
-        elastic = ElasticJobController(
-            parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
-        )
-        work = [reconciler.run(), kueue.run(), elastic.run(), claims.run()]
+        elastic = ElasticJobController(parts, settings.scheduler)
+        work = [Reconciler(parts).run(), KueueController(parts).loop.run(), elastic.loop.run()]
+        work.append(ClaimController(parts).loop.run())
         if settings.remote_pods:
-            work.append(RemotePodController(parts.client, parts.book, parts.requests, parts.teller).run())
+            work.append(RemotePodController(parts).loop.run())
         async with running(*following(parts), *work) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed

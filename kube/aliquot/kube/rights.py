@@ -10,6 +10,7 @@ from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import names
 
 EXTENDER: Final = "aliquot-kube extender"
+NODE: Final = "aliquot-kube-node"
 """Programs are named as their containers' commands begin."""
 
 
@@ -54,7 +55,7 @@ NEEDED: Final[Mapping[str, Sequence[Right]]] = {
         Right(("update",), resources.LEASES, name=names.CONTROLLERS_LEASE, here=True),
     ),
     "aliquot-kube webhook": (Right(("get", "update"), resources.MUTATING_WEBHOOKS, name="aliquot-pods"),),
-    "aliquot-kube-node": (
+    NODE: (
         Right(("get", *_FOLLOW), resources.PODS),
         Right(("patch",), resources.PODS, "status"),
         Right(_FOLLOW, resources.NODES),

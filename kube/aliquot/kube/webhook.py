@@ -18,7 +18,7 @@ import msgspec
 from aliquot.common.errors import AliquotError, ConfigError, SecurityError
 from aliquot.common.tls import ServerContext, ServerTls
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeError
 from aliquot.kube.api.resources import MUTATING_WEBHOOKS
 from aliquot.kube.core import names, words
 from aliquot.kube.core.admission import AdmittedPod, Patch, patch_of
@@ -133,9 +133,8 @@ async def keep(
 async def trust(client: KubeClient, authority: bytes) -> bool:
     """Have the API server trust it for our webhook; whether that was news. Raises KubeError."""
     path = MUTATING_WEBHOOKS.path(name=CONFIGURATION)
-    try:
-        found = msgspec.json.decode(await client.get(path))
-    except KubeNotFound:
+    found = await client.find(path, dict[str, Any])
+    if found is None:
         return False
     wanted = base64.b64encode(authority).decode()
     if all(each["clientConfig"].get("caBundle") == wanted for each in found["webhooks"]):

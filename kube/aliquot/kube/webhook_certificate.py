@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from aliquot.common import certificates
 from aliquot.common.files import write_whole
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeConflict, KubeNotFound
+from aliquot.kube.api.errors import KubeConflict
 from aliquot.kube.api.resources import SECRETS
 from aliquot.kube.core.shapes import RawMeta
 
@@ -125,11 +125,9 @@ class SharedCertificate:
             self._written = files
 
     async def _read(self) -> tuple[dict[str, bytes], str]:
-        try:
-            answer = await self._client.get(SECRETS.path(self._namespace, self.name))
-        except KubeNotFound:
+        found = await self._client.find(SECRETS.path(self._namespace, self.name), _Secret)
+        if found is None:
             return {}, ""
-        found = msgspec.json.decode(answer, type=_Secret)
         known = (CERTIFICATE, KEY, AUTHORITY)
         files = {name: base64.b64decode(found.data[name]) for name in known if name in found.data}
         return files, found.metadata.resource_version

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,24 +16,12 @@ from aliquot.kube.api.objects import Events
 from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.core.reconciling import Patience
 from aliquot.kube.extender.scheduling import Extender
-from aliquot.kube.holding.book import LeaseBook, now_ms
+from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.parts import Parts
 from aliquot.kube.holding.pods import PodIndex
 from aliquot.kube.holding.requests import Requests
 from aliquot.kube.holding.telling import Teller
 from aliquot.kube.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What both processes have."""
-
-    client: KubeClient
-    pool: AsyncPool
-    book: LeaseBook
-    pods: PodIndex
-    requests: Requests
-    teller: Teller
-    patience: Patience
 
 
 async def cluster_id(client: KubeClient, settings: Settings) -> str:
@@ -61,17 +48,8 @@ async def make_parts(client: KubeClient, pool: AsyncPool, settings: Settings, co
 
 def make_extender(parts: Parts) -> tuple[Extender, Reconciler]:
     """The extender, with a reconciler that knows what it is binding."""
-    extender = Extender(parts.pool, parts.client, parts.book, parts.pods, parts.requests, parts.teller)
-    reconciler = Reconciler(
-        parts.client,
-        parts.book,
-        parts.pods,
-        parts.teller,
-        now_ms,
-        under_way=extender.under_way,
-        patience=parts.patience,
-    )
-    return extender, reconciler
+    extender = Extender(parts)
+    return extender, Reconciler(parts, under_way=extender.under_way)
 
 
 @contextlib.asynccontextmanager

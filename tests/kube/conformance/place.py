@@ -27,9 +27,10 @@ from aliquot.kube.api.client import MERGE, KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names
 from aliquot.kube.extender.http import verbs
+from aliquot.kube.holding.parts import Parts
 from aliquot.kube.serving import serve
 from aliquot.kube.settings import Settings
-from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
+from aliquot.kube.wiring import following, make_extender, make_parts, running
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN

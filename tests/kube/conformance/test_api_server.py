@@ -9,8 +9,9 @@ import pytest
 
 from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import MERGE, KubeClient
-from aliquot.kube.api.errors import KubeConflict, KubeExpired, KubeNotFound, KubeRefused
+from aliquot.kube.api.errors import KubeConflict, KubeExpired, KubeForbidden, KubeNotFound, KubeRefused
 from aliquot.kube.core import names
+from tests.coordinator.pool import eventually
 
 PODS = resources.PODS
 CONFIG_MAPS = resources.Resource("v1", "configmaps")
@@ -48,6 +49,25 @@ async def test_parts_of_extended_resources_are_refused(client: KubeClient, names
     assert caught.value.status == 422
     found = await made(client, namespace, "b", limits={names.GPU_PERCENT: "25"})
     assert found["spec"]["containers"][0]["resources"]["requests"] == {names.GPU_PERCENT: "25"}
+
+
+async def test_a_quota_counts_requests_of_extended_resources(client: KubeClient, namespace: str) -> None:
+    quotas = resources.Resource("v1", "resourcequotas")
+    resource = f"requests.{names.GPU_PERCENT}"
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {resource: "30"}}}
+    await client.post(quotas.path(namespace), quota)
+
+    async def counted() -> bool:  # until then a real one refuses every pod
+        return b'"status":{"hard":{' in await client.get(quotas.path(namespace, "gpus"))
+
+    await eventually(counted, "its controller")
+    await made(client, namespace, "a", limits={names.GPU_PERCENT: "25"})
+    await made(client, namespace, "none")
+    text = f"exceeded quota: gpus, requested: {resource}=25, used: {resource}=25, limited: {resource}=30"
+    for dry_run in (True, False):
+        with pytest.raises(KubeForbidden, match=text) as caught:
+            await client.post(PODS.path(namespace), pod("b", limits={names.GPU_PERCENT: "25"}), dry_run=dry_run)
+        assert (caught.value.status, caught.value.stated_reason) == (403, "Forbidden")
 
 
 async def test_a_replace_counts_only_at_the_version_that_was_read(client: KubeClient, namespace: str) -> None:

@@ -40,8 +40,8 @@ async def claiming(place: Place, places: Places) -> AsyncIterator[None]:
     await publish(place)
     assert place.parts is not None
     parts = place.parts
-    controller = ClaimController(parts.client, parts.book, parts.requests, parts.teller, again_s=0.2)
-    tasks = [asyncio.create_task(controller.run())]
+    controller = ClaimController(parts, again_s=0.2)
+    tasks = [asyncio.create_task(controller.loop.run())]
     if places.api is not None:
         tasks.append(asyncio.create_task(ClaimScheduler(places.api).run()))
     try:

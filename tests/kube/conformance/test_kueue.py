@@ -19,7 +19,6 @@ from aliquot.kube.api.errors import KubeNotFound
 from aliquot.kube.api.resources import ADMISSION_CHECKS, CRDS, PODS, WORKLOADS, Resource
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.core import kueue, names
-from aliquot.kube.holding.book import now_ms
 from tests.coordinator.pool import eventually
 from tests.kube.conformance.conftest import REAL, Places
 from tests.kube.conformance.place import Place
@@ -86,8 +85,8 @@ async def check(client: KubeClient) -> AsyncIterator[str]:
 async def admitting(place: Place) -> AsyncIterator[None]:
     assert place.parts is not None
     parts = place.parts
-    controller = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms)
-    task = asyncio.create_task(controller.run())
+    controller = KueueController(parts)
+    task = asyncio.create_task(controller.loop.run())
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods, policies, webhooks
+from tests.kube.fake_api import pods, policies, quotas, webhooks
 from tests.kube.fake_api.rights import Asked, Rule
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
@@ -29,6 +29,7 @@ KINDS = (
     ("v1", "events", "Event", True),
     ("v1", "configmaps", "ConfigMap", True),
     ("v1", "podtemplates", "PodTemplate", True),
+    ("v1", "resourcequotas", "ResourceQuota", True),
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
     ("v1", "serviceaccounts", "ServiceAccount", True),
@@ -85,6 +86,12 @@ class FakeApi:
         """What TokenReview knows: token -> user, audiences."""
         self.rules: dict[str, tuple[Rule, ...]] = {}
         """Of users that may do this and nothing else; who has none may everything."""
+        self.minor = 36
+        """The version that it says it is of."""
+        self.gates: dict[str, bool] = {"DynamicResourceAllocation": True, "DRAConsumableCapacity": True}
+        """As its metrics tell them."""
+        self.kubelets: dict[str, Object] = {}
+        """The configuration of those that it reaches, by node."""
         self.calls: list[tuple[str, str]] = []
         self.bookmark_s = bookmark_s
         self.url = ""
@@ -93,7 +100,7 @@ class FakeApi:
         for version, plural, kind, namespaced in KINDS:
             self.store.serve(version, plural, kind, namespaced=namespaced)
         self.pods = self.store.kind("v1", "pods")
-        self.store.admission.append(policies.admission(self.store))
+        self.store.admission += [policies.admission(self.store), quotas.admission(self.store)]
 
     async def start(self, port: int = 0) -> None:
         app = web.Application(client_max_size=16 << 20)
@@ -164,9 +171,13 @@ class FakeApi:
     async def _route(self, request: web.Request, user: str) -> tuple[int, Any]:
         parts = request.path.strip("/").split("/")
         if parts[:1] == ["version"]:
-            return 200, b'{"major":"1","minor":"36","gitVersion":"v1.36.0-fake"}'
+            return 200, b'{"major":"1","minor":"%d","gitVersion":"v1.%d.0-fake"}' % (self.minor, self.minor)
         if parts[:1] in (["healthz"], ["readyz"]):
             return 200, b'"ok"'
+        if parts == ["metrics"]:
+            self._permit(user, Asked("get", "", "/metrics"))
+            lines = [f'kubernetes_feature_enabled{{name="{name}",stage=""}} {on:d}' for name, on in self.gates.items()]
+            return 200, "\n".join(["# HELP kubernetes_feature_enabled [BETA] …", *lines, ""]).encode()
         version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":
@@ -187,6 +198,8 @@ class FakeApi:
         done = "watch" if request.query.get("watch") else "create" if sub == "binding" else verb[request.method]
         what = f"{plural}/{sub}" if sub else plural
         self._permit(user, Asked(done, version.rpartition("/")[0], what, namespace, name))
+        if what == "nodes/proxy":
+            return 200, self._configz(name, rest[3:])
         if request.method == "GET":
             if name:
                 return 200, kind.encoded.get((namespace, name)) or msgspec.json.encode(
@@ -201,6 +214,14 @@ class FakeApi:
             pod.setdefault("spec", {}).setdefault("schedulerName", "default-scheduler")
             body = msgspec.json.encode(await webhooks.mutate(self.store, namespace, pod))
         return self._write(request, user, kind, (namespace, name), sub, body)
+
+    def _configz(self, node: str, path: list[str]) -> bytes:
+        """What the API server hears of a kubelet, if there is one that it reaches."""
+        if path != ["configz"]:
+            raise ApiFailure(404, "NotFound", "404 page not found")
+        if node not in self.kubelets:
+            raise ApiFailure(503, "ServiceUnavailable", "error trying to reach service: dial tcp: connection refused")
+        return msgspec.json.encode({"kubeletconfig": self.kubelets[node]})
 
     def _permit(self, user: str, asked: Asked) -> None:
         if not self._may(user, asked):

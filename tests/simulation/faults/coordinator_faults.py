@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.sim.world import World
 
 Undo = Callable[[], None]
-POLICIES = ("binpack", "spread", "fgd")
+POLICIES = ("binpack", "spread")
 
 
 def cut(world: World, pairs: list[tuple[str, str]]) -> Undo:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
+from aliquot.agent.core.partitioning import Card, Instance, Part, Profile, Recut
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError
 from tests.simulation.sim.loop import current
@@ -119,15 +119,15 @@ def read_instances(uuid: str, profiles: Collection[Profile]) -> tuple[Instance, 
     )
 
 
-def apply(uuid: str, plan: Plan) -> None:
+def apply(uuid: str, recut: Recut) -> None:
     """See `mig_geometry.apply`."""
-    if plan.problem:
-        raise EnforcementError(plan.problem)
+    if recut.problem:
+        raise EnforcementError(recut.problem)
     card = _card(uuid)
     card.machine.events += 1
-    for instance in plan.destroy:
+    for instance in recut.destroy:
         card.destroy(instance.instance_id)
-    for placement in plan.create:
+    for placement in recut.create:
         if card.failing:
             card.failing -= 1
             card.failed = True

@@ -91,13 +91,9 @@ def on_blindness(health: Health, reason: str, now_ms: int) -> Health:
         reason=reason,
         bad_ms=now_ms,
         good_samples=0,
-        signal=_unless_silent(health),
+        signal=None if health.signal is NOT_ANSWERING else health.signal,
         silent_ms=None,
     )
-
-
-def _unless_silent(health: Health) -> Signal | None:
-    return None if health.signal is NOT_ANSWERING else health.signal
 
 
 def on_xid(

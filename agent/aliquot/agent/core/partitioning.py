@@ -109,7 +109,7 @@ class Placement(msgspec.Struct, frozen=True):
     start: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Recut(msgspec.Struct, frozen=True):
     """What to do, in this order; `problem` is why it can't be done, and then nothing is."""
 
     destroy: tuple[Instance, ...] = ()
@@ -122,7 +122,7 @@ def difference(
     existing: Sequence[Instance],
     wanted: Collection[Part],
     reserved_starts: Collection[int] = (),
-) -> Plan:
+) -> Recut:
     """What to do so that a card has exactly the wanted parts. What is as wanted stays; what is in use, or begins where
     something is reserved for a lease, is never destroyed.
     """
@@ -132,16 +132,16 @@ def difference(
     for part in wanted:
         profile = by_name.get(part.profile)
         if profile is None or part.start not in profile.starts:
-            return Plan(problem=f"this card can have no {part.profile} from {part.start}")
+            return Recut(problem=f"this card can have no {part.profile} from {part.start}")
         span = set(range(part.start, part.start + profile.length))
         if span & taken:
-            return Plan(problem=f"{part.profile} from {part.start} overlaps another part that is wanted")
+            return Recut(problem=f"{part.profile} from {part.start} overlaps another part that is wanted")
         taken |= span
     there = {Part(each.start, names.get(each.profile_id, "")): each for each in existing}
     destroy = [each for part, each in there.items() if part not in wanted]
     for each in destroy:
         if each.in_use or each.start in reserved_starts:
             name = names.get(each.profile_id, "a part")
-            return Plan(problem=f"{name} from {each.start} is in use")
+            return Recut(problem=f"{name} from {each.start} is in use")
     create = [Placement(by_name[part.profile], part.start) for part in sorted(wanted) if part not in there]
-    return Plan(tuple(destroy), tuple(create))
+    return Recut(tuple(destroy), tuple(create))

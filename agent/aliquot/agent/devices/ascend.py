@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from aliquot.agent.core.islands import islands
-from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
+from aliquot.agent.core.partitioning import Card, Instance, Part, Profile, Recut
 from aliquot.agent.core.samples import (
     ActivitySource,
     DeviceInfo,
@@ -26,7 +26,7 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices import vnpu
-from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry, with_unread
+from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry, there, with_unread
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
@@ -246,10 +246,7 @@ class AscendBackend(PlainBackend):
         return self._where(uuid)
 
     def _where(self, uuid: str) -> _Known:
-        where = self._known.get(uuid)
-        if where is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return where
+        return there(self._known, uuid)
 
 
 class _Geometry:
@@ -279,15 +276,15 @@ class _Geometry:
             if each.vdev_id in starts
         )
 
-    def apply(self, uuid: str, plan: Plan) -> None:
+    def apply(self, uuid: str, recut: Recut) -> None:
         """Do as planned. What has come into use meanwhile is refused by the driver. Raises `EnforcementError`."""
-        if plan.problem:
-            raise EnforcementError(plan.problem)
+        if recut.problem:
+            raise EnforcementError(recut.problem)
         chip, physical_id = self._backend.chip_of(uuid)
         try:
-            for instance in plan.destroy:
+            for instance in recut.destroy:
                 self._backend.dcmi.destroy(chip, instance.instance_id)
-            for placement in plan.create:
+            for placement in recut.create:
                 number = vnpu.number_of(physical_id, placement.start)
                 self._backend.dcmi.create(chip, number, placement.profile.name)
         except DeviceError as error:

@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from aliquot.agent.core.partitioning import Instance, Plan, Profile
+from aliquot.agent.core.partitioning import Instance, Profile, Recut
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -31,7 +31,7 @@ from aliquot.agent.core.samples import (
     MemorySample,
     ProcessList,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceBackend, DeviceError, Discovery, Geometry
+from aliquot.agent.devices.base import BackendUnavailable, DeviceBackend, DeviceError, Discovery, Geometry, there
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
@@ -237,10 +237,7 @@ class SeveralKinds:
 
     def of(self, uuid: str) -> DeviceBackend:
         """The backend of a device or a card. Raises `DeviceError`."""
-        kind = self._of.get(uuid)
-        if kind is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return _open(kind)
+        return _open(there(self._of, uuid))
 
     def _opened(self, kind: Kind) -> None:
         problem = kind.first()
@@ -308,9 +305,9 @@ class _Geometries:
         """See `base.Geometry`."""
         return self._of(uuid).read_instances(uuid, profiles)
 
-    def apply(self, uuid: str, plan: Plan) -> None:
+    def apply(self, uuid: str, recut: Recut) -> None:
         """See `base.Geometry`."""
-        self._of(uuid).apply(uuid, plan)
+        self._of(uuid).apply(uuid, recut)
 
     def _of(self, uuid: str) -> Geometry:
         backend = self._several.of(uuid)

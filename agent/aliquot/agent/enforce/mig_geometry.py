@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 import pynvml
 
-from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
+from aliquot.agent.core.partitioning import Card, Instance, Part, Profile, Recut
 from aliquot.agent.enforce.base import EnforcementError
 
 _PROFILE_KINDS = range(0x12)
@@ -77,15 +77,15 @@ def read_card(uuid: str, model: str, devices: Mapping[int, str]) -> Card:
     return Card(uuid, model, profiles, tuple(sorted(parts)))
 
 
-def apply(uuid: str, plan: Plan) -> None:
+def apply(uuid: str, recut: Recut) -> None:
     """Do as planned. A part that has come into use meanwhile is refused by the driver. Raises `EnforcementError`."""
-    if plan.problem:
-        raise EnforcementError(plan.problem)
+    if recut.problem:
+        raise EnforcementError(recut.problem)
     device = _device(uuid)
     try:
-        for instance in plan.destroy:
+        for instance in recut.destroy:
             _destroy(device, instance)
-        for placement in plan.create:
+        for placement in recut.create:
             place = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.profile.length)
             made = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
                 device, placement.profile.profile_id, ctypes.byref(place)

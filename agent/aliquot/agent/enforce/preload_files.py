@@ -213,28 +213,28 @@ class LeaseFiles:
 
     def measured_context_bytes(self, uuid: str) -> int | None:
         """The least that making a context took, as the lease's processes say; None: none has measured one."""
-        index = _index_of(self._limits(), uuid)
-        account = self._account()
-        if index is None or account is None:
+        found = self._account_of(uuid)
+        if found is None:
             return None
+        account, index = found
         return int(account.context[index]) or None
 
     def held_bytes(self, uuid: str) -> int | None:
         """What the lease's processes say they hold of a device; None where the account can't be read as one."""
-        index = _index_of(self._limits(), uuid)
-        account = self._account()
-        if index is None or account is None:
+        found = self._account_of(uuid)
+        if found is None:
             return None
+        account, index = found
         return sum(int(slot.held[index]) for slot in account.slots if slot.pid)
 
     def peak_bytes(self, uuid: str) -> int | None:
         """The most that the lease's processes said they held of a device since this was last asked; None where the
         account can't be read as one. Raises `EnforcementError` and `OSError`.
         """
-        index = _index_of(self._limits(), uuid)
-        account = self._account()
-        if index is None or account is None:
+        found = self._account_of(uuid)
+        if found is None:
             return None
+        account, index = found
         self._write("account", int(_AccountFile.peak.offset) + index * 8, bytes(8))
         held = sum(int(slot.held[index]) for slot in account.slots if slot.pid)
         return max(held, int(account.peak[index]))
@@ -265,6 +265,11 @@ class LeaseFiles:
             return None
         account = _AccountFile.from_buffer_copy(data)
         return account if (account.magic, account.version) == (ACCOUNT_MAGIC, VERSION) else None
+
+    def _account_of(self, uuid: str) -> tuple[_AccountFile, int] | None:
+        """The account, and the place of a device in it; None where it has none, or can't be read as one."""
+        index, account = _index_of(self._limits(), uuid), self._account()
+        return None if index is None or account is None else (account, index)
 
     def _limits(self) -> _LimitFile:
         data = self._read("limit", ctypes.sizeof(_LimitFile))

@@ -26,8 +26,7 @@ def _configure_alloc(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("gpu", metavar="GPU", help="what is wanted: 0.25(A100),10Gi  2x0.5(A100|H100),20Gi  1g.10gb")
     parser.add_argument(
         "--until",
-        type=lambda text: WaitUntil(text.upper()),
-        choices=list(WaitUntil),
+        type=options.word(WaitUntil, "a state to wait for"),
         default=WaitUntil.ACTIVE,
         metavar="STATE",
         help="wait until queued, granted or active (default)",

@@ -6,7 +6,7 @@ import argparse
 import webbrowser
 
 from aliquot.cli import _options as options
-from aliquot.cli._browser import link_for
+from aliquot.cli._browser import link_to
 from aliquot.cli._command import Work
 from aliquot.cli._oidc import has_screen
 from aliquot.cli._out import Out
@@ -22,7 +22,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(pool: Pool, args: argparse.Namespace, out: Out) -> None:
-    link = link_for(pool, args.url or _running())
+    link = link_to(args.url or _running(), pool.token_text)
     out.document({"url": link})
     if not (out.as_json or args.no_browser) and has_screen() and webbrowser.open(link):
         out.note("your browser shows it")

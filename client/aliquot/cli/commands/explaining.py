@@ -13,7 +13,7 @@ from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
 from aliquot.client import Pool
 
-_LEASE_ID = re.compile(r"l-[0-9a-z]{13}")
+_LEASE_ID = re.compile(r"l-.*")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,12 @@ notifier that starts again, or missed changes, finds out from the leases that th
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aliquot.client import Lease, LeaseState
 from aliquot.client.admin import TenantView
+from aliquot.common.latest import Latest
 from aliquot.common.quantity import format_milli
 
 SENT_KEPT = 20_000
@@ -62,7 +62,8 @@ class Notices:
 
     def __init__(self, rules: Sequence[Rule], sent: Sequence[str] = ()) -> None:
         self._rules = tuple(rules)
-        self._sent: OrderedDict[str, None] = OrderedDict.fromkeys(sent)
+        self._sent: Latest[str, None] = Latest(SENT_KEPT)
+        self._sent.update(dict.fromkeys(sent))
 
     @property
     def sent(self) -> list[str]:
@@ -99,8 +100,6 @@ class Notices:
     def _is_new(self, key: str) -> bool:
         new = key not in self._sent
         self._sent[key] = None
-        while len(self._sent) > SENT_KEPT:
-            self._sent.popitem(last=False)
         return new
 
     def failed(self, notice: Notice) -> None:

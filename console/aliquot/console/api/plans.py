@@ -47,7 +47,7 @@ class PlannedRequest(Body):
     duration_s: float = Field(0.0, ge=0, description="0: for good.")
 
 
-class Planning(Body):
+class Trial(Body):
     """What to place, and how."""
 
     requests: list[PlannedRequest] = Field(min_length=1, max_length=REQUESTS_MAX)
@@ -78,7 +78,7 @@ class Plan(BaseModel):
 
 
 @router.post("/plans", responses=shows(Plan))
-async def plan(pool: Pool, wanted: Planning) -> Response:
+async def plan(pool: Pool, wanted: Trial) -> Response:
     """Place requests on the pool's nodes as if these were empty, under each policy. Changes nothing."""
     nodes = await _nodes(pool)
     if not nodes:

@@ -19,6 +19,7 @@ from joserfc.errors import JoseError
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.https import Answer, HttpError, exchange
+from aliquot.common.latest import Latest
 from aliquot.common.names import plain_text
 from aliquot.coordinator.core.books.access import PODS
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
@@ -44,7 +45,7 @@ class PodLogins:
         self.settings = settings
         self._clock = clock
         self._url = _api(settings) + _REVIEWS
-        self._verdicts: dict[bytes, tuple[int, tuple[str, str]]] = {}
+        self._verdicts: Latest[bytes, tuple[int, tuple[str, str]]] = Latest(VERDICTS_MAX)
         """SHA-256 of a token -> when Kubernetes was asked; the account (empty: it doesn't count), its pod's node."""
         self._asking = asyncio.Semaphore(ASKING_MAX)
         self._waiting = 0
@@ -109,9 +110,6 @@ class PodLogins:
                 account = self._read(await self._ask(text))
         finally:
             self._waiting -= 1
-        self._verdicts.pop(key, None)
-        while len(self._verdicts) >= VERDICTS_MAX:
-            del self._verdicts[next(iter(self._verdicts))]
         self._verdicts[key] = asked_ms, account
         return account
 

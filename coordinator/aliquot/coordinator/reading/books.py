@@ -34,11 +34,11 @@ from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy as Accounts
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.reading.callers import put
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import BooksChange
 
 Spec = TypeVar("Spec", TenantSpec, QueueSpec)
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class DurableBooks:
         for done in change.ledger:
             done(self.ledger)
         for node_id, enrolled in change.enrolled:
-            _put(self.enrolled, node_id, enrolled)
+            put(self.enrolled, node_id, enrolled)
         for invite_id, invite in change.invites:
-            _put(self.invites, invite_id, invite)
+            put(self.invites, invite_id, invite)
         if change.generations is not None:
             self.generations = change.generations
         for number, hour in change.demand:
@@ -251,10 +251,3 @@ def _whole(totals: Totals) -> Amount:
 def _scaled(quota: Quota, scale: int) -> Amount:
     whole = guaranteed_in_all(quota.guaranteed, quota.models)
     return Amount(whole.share_milli * scale // MILLIONTHS, whole.memory_bytes * scale // MILLIONTHS)
-
-
-def _put(records: dict[str, Value], name: str, value: Value | None) -> None:
-    if value is None:
-        records.pop(name, None)
-    else:
-        records[name] = value

@@ -43,10 +43,10 @@ class DurableCallers:
             self._tokens_of.clear()
             self.audit.clear()
         for name, principal in callers.principals:
-            _put(self.principals, name, principal)
+            put(self.principals, name, principal)
         for token_id, token in callers.tokens:
             self._enlist(token_id, token)
-            _put(self.tokens, token_id, token)
+            put(self.tokens, token_id, token)
         self.audit.extend(callers.audit)
         self.changed = frozenset(principals), frozenset(tokens)
 
@@ -73,7 +73,8 @@ class DurableCallers:
             self._tokens_of.setdefault(token.principal, {})[token_id] = token
 
 
-def _put(records: dict[str, Record], key: str, record: Record | None) -> None:
+def put(records: dict[str, Record], key: str, record: Record | None) -> None:
+    """Take a record; None: there is none any more."""
     if record is None:
         records.pop(key, None)
     else:

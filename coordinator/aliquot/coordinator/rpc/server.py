@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -56,8 +57,6 @@ _SERVICES = tuple(
 
 class ListenError(AliquotError):
     """The address can't be listened on."""
-
-    reason = "LISTEN"
 
 
 class Serving(Protocol):
@@ -115,7 +114,8 @@ class Server(Serving):
                 port = self.grpc.add_insecure_port(address)
         except RuntimeError as error:
             raise ListenError(
-                f"can't listen on {address}", hint="is another coordinator running there? choose another --listen"
+                f"can't listen on {address}: {_why_not(address)}",
+                hint="--listen takes HOST:PORT of this machine, where nobody else listens, such as 0.0.0.0:7070",
             ) from error
         if address.startswith(("unix:", "unix-abstract:")):
             return address
@@ -144,3 +144,17 @@ class Server(Serving):
         """Refuse new calls, give those under way some time, then end them."""
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace_s)
+
+
+def _why_not(address: str) -> str:
+    """What the system says of listening there: gRPC tells that to its log alone."""
+    host, _, port = address.rpartition(":")
+    if host == "unix":
+        return "a socket needs a folder that is there and that this user may write to"
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as trying:
+                trying.bind(where)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "gRPC could not"

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import varint
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.reading.fleet import Fleet
@@ -97,7 +98,7 @@ class WatchService:
         while size < _BATCH_BYTES and (change := watcher.take()) is not None:
             event = self._encoded(change, whole=whole)
             size += len(event)
-            yield b"%b%b%b" % (_MORE_TAG, _length(len(event)), event)
+            yield b"%b%b%b" % (_MORE_TAG, varint(len(event)), event)
 
     def _encoded(self, change: Change, *, whole: bool) -> bytes:
         """For those who see all leases, or for those who see their tenants': once each, however many they are."""
@@ -121,12 +122,3 @@ class WatchService:
         else:
             event.node.CopyFrom(self._nodes.node_message(record, with_devices=False))
         return event
-
-
-def _length(size: int) -> bytes:
-    """As a varint."""
-    encoded = bytearray()
-    while size > 0x7F:
-        encoded.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([*encoded, size])

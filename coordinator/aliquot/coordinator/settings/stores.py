@@ -20,7 +20,7 @@ from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.journal.postgres import PostgresJournal
-    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership
+    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership
 if TYPE_CHECKING:
     from aliquot.coordinator.reading.tracing.exporting import Tracing  # an extra
 
@@ -48,12 +48,12 @@ def make_journal(settings: Settings) -> Journal:
     )
 
 
-def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadership | None:
+def shared_leadership(settings: Settings, journal: Journal) -> PostgresLeadership | None:
     """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own."""
     if not settings.journal.startswith(POSTGRES) or not isinstance(journal, load("PostgreSQL")):
         return None
     holder = f"{socket.gethostname()}:{os.getpid()}"
-    seat: ExpiringLeadership = load("leadership by PostgreSQL")(
+    seat: PostgresLeadership = load("leadership by PostgreSQL")(
         journal, holder=holder, expiry_ms=settings.leader_expiry
     )
     seat.skew_max_ms = settings.clock_skew_max

@@ -36,6 +36,7 @@ class Background:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.0)  # what had ended is told by the loop's next turn, for which gather does not wait
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

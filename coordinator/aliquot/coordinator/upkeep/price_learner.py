@@ -39,6 +39,7 @@ class Lesson(msgspec.Struct, frozen=True):
 
 logger = logging.getLogger(__name__)
 
+INTERVAL_S = 30.0
 FIRST_LESSON = 10
 """Arrivals before the first prices, here and in replays. Of 10, 25 and 50 the best where most demand is for several
 devices: nodes that few can use are in use before anybody knows what they are worth."""
@@ -74,7 +75,6 @@ class PriceLearner:
         submit: Callable[[PriceTable], Awaitable[None]],
         *,
         version: int = 0,
-        interval_s: float = 30.0,
         arrivals_min: int = 200,
     ) -> None:
         """`version` is that of the table in force; `arrivals_min` new arrivals are worth another lesson. Where there
@@ -83,16 +83,15 @@ class PriceLearner:
         self._summarise = summarise
         self._submit = submit
         self._version = version
-        self._interval_s = interval_s
         self._arrivals_min = arrivals_min
         self._early = not version
         self._noted = 0
         self._idle_milli = 0
 
     async def run(self) -> None:
-        """Learn every `interval_s` until cancelled."""
+        """Learn every `INTERVAL_S` until cancelled."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(INTERVAL_S)
             await self.learn_once()
 
     def _enough(self) -> int:

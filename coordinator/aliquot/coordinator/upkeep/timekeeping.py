@@ -13,6 +13,7 @@ import logging
 import statistics
 
 from aliquot.common.clock import Clock
+from aliquot.common.latest import Latest
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Timekeeper(Clock):
         self._held_ms = gap_ms if agents and gap_ms > skew_max_ms else 0
         self._needed = min(WITNESSES, (agents + 1) // 2)
         self._patient_until_ms = machine.monotonic_ms() + patience_ms
-        self._ahead_ms: dict[str, int] = {}
+        self._ahead_ms: Latest[str, int] = Latest(_KEPT)
         """By node, of those that were heard last: how far this machine's clock is ahead of its."""
         if self._fast_ms > skew_max_ms:
             log.error("the pool's time is %d s ahead of this machine's clock: it passes slowly", self._fast_ms // 1000)
@@ -66,10 +67,7 @@ class Timekeeper(Clock):
         """An agent has said what its clock shows; 0: it has not."""
         if not wall_ms:
             return
-        self._ahead_ms.pop(node_id, None)
         self._ahead_ms[node_id] = self._machine.now_ms() - wall_ms
-        if len(self._ahead_ms) > _KEPT:
-            del self._ahead_ms[next(iter(self._ahead_ms))]
         if self._held_ms and not self._believe(self._needed):
             ahead_s = self.machine_ahead_of_agents_ms // 1000
             log.error("this machine's clock is %d s ahead of agents': time is held back", ahead_s)

@@ -1,10 +1,10 @@
 """Brings compiled scoring in once its coordinator is busy, and in a large pool as soon as several requests come.
 
 Compiling takes seconds the first time on a machine, and numba's own import half a second and 100 MB. So all of that is
-a programme of low priority, which answers with machine code; numba's cache has it the next time, and an image can bring
-it along: `python -m aliquot.coordinator.upkeep.warming >/dev/null`. What a coordinator does itself is to load the code,
-in a few hundredths of a second and half the memory: nobody who waits for a lease or comes back in a storm notices.
-Until then NumPy computes the scores: the same integers, slower.
+a programme that runs when nobody else does, and answers with machine code; numba's cache has it the next time, and an
+image can bring it along: `python -m aliquot.coordinator.upkeep.warming >/dev/null`. What a coordinator does itself is
+to load the code, in a few hundredths of a second and half the memory: nobody who waits for a lease or comes back in a
+storm notices. Until then NumPy computes the scores: the same integers, slower.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BUSY_PASSES_PER_LOOK = 50
 LARGE_PASSES_PER_LOOK = 5
 """The same in a large pool, where each pass takes longer."""
 
-COMPILE_S_MAX = 120.0
-"""A compilation that takes longer is ended, and placement stays with NumPy."""
+COMPILE_S_MAX = 900.0
+"""A compilation that takes longer is ended, and placement stays with NumPy. It has only what others leave."""
 
 
 async def compile_when_wanted(passes: Callable[[], int], devices: Callable[[], int]) -> None:
@@ -49,16 +49,19 @@ async def compile_when_wanted(passes: Callable[[], int], devices: Callable[[], i
     log.info("placement scores by compiled code from here on")
 
 
-def main() -> int:
-    """Write the compiled code to the standard output, giving way to everybody else; 1 where there can be none."""
-    os.nice(10)
+def main() -> None:
+    """Write the compiled code to the standard output, giving way to everybody else.
+
+    Raises:
+        SystemExit: there can be none; the message says why.
+    """
+    if sys.platform == "linux":  # at nice 10 it still ran beside a request's turn, and nearly doubled its wait
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         sys.stdout.buffer.write(compiled())
     except RuntimeError as why_not:
-        sys.stderr.write(f"{why_not}\n")
-        return 1
-    return 0
+        sys.exit(str(why_not))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

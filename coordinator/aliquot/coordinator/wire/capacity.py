@@ -24,7 +24,7 @@ from aliquot.coordinator.core.books.demand import POINTS_MAX, ExpectedUse, Forec
 from aliquot.coordinator.core.commands import Expected
 from aliquot.coordinator.core.deciding.capacity.ahead import Advice
 from aliquot.coordinator.core.deciding.capacity.giving_back import Going
-from aliquot.coordinator.core.deciding.capacity.plan import Unserved
+from aliquot.coordinator.core.deciding.capacity.growth import Unserved
 from aliquot.coordinator.core.deciding.capacity.queries import CapacityReport, NodeHere
 from aliquot.coordinator.core.deciding.capacity.waiting import Served
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, NodeSpec

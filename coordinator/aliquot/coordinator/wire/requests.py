@@ -7,7 +7,7 @@ hash of those bytes is also what an idempotency key is compared by.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -101,7 +101,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         min_count=message.min_count,
         max_count=message.max_count,
         name=names.validate_text(message.name, "request.name"),
-        labels=_pairs(names.validate_labels(message.labels, "request.labels")),
+        labels=tuple(sorted(names.validate_labels(message.labels, "request.labels").items())),
         gpu_text=message.gpu,
         stop_signal=validate_stop_signal(message.stop_signal, "request.stop_signal") if message.stop_signal else "",
         cuda_ordinals=message.cuda_ordinals,
@@ -257,10 +257,6 @@ def _node_ids(values: Iterable[str], field: str) -> tuple[str, ...]:
     for index, node_id in enumerate(node_ids):
         names.validate_node(node_id, f"{field}[{index}]")
     return node_ids
-
-
-def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(labels.items()))
 
 
 def _range(value: int, field: str, most: int) -> int:

@@ -59,32 +59,24 @@ class Committer:
         self._ended = ended
         self._written = written
         self._failed = failed
-        self._writing = False
+        self.writing = False
+        """Whether a write is under way."""
         self._began_ns = 0
         self._prune_up_to = 0
         self._pruned_ns = 0
         self._callers = 0.0
         """How many answers a group had lately."""
-        self._crowded = False
-
-    @property
-    def writing(self) -> bool:
-        """Whether a write is under way."""
-        return self._writing
+        self.crowded = False
+        """Whether many callers ask at the same time."""
 
     @property
     def overdue(self) -> bool:
         """Whether the write under way has taken over 3 s, which no error tells."""
-        return self._writing and self._perf_ns() - self._began_ns > _OVERDUE_NS
-
-    @property
-    def crowded(self) -> bool:
-        """Whether many callers ask at the same time."""
-        return self._crowded
+        return self.writing and self._perf_ns() - self._began_ns > _OVERDUE_NS
 
     def commit_if_ready(self, state: State) -> None:
         """Commit the open group, unless a write is under way. `state` is what its facts were applied to."""
-        if self._writing:
+        if self.writing:
             return
         group = self.open
         if not group.facts:
@@ -126,10 +118,10 @@ class Committer:
     def _note_callers(self, answered: int) -> None:
         """Once groups that were not waited for hold several, a crowd is expected; if none comes, all begins anew."""
         self._callers += (answered - self._callers) / 4
-        if not self._crowded and self._callers >= _SEVERAL:
-            self._crowded, self._callers = True, float(_CROWD)
-        elif self._crowded and self._callers < _CROWD:
-            self._crowded, self._callers = False, 0.0
+        if not self.crowded and self._callers >= _SEVERAL:
+            self.crowded, self._callers = True, float(_CROWD)
+        elif self.crowded and self._callers < _CROWD:
+            self.crowded, self._callers = False, 0.0
 
     def fail_open(self, error: Exception) -> None:
         """What the open group was decided on is lost: refuse its callers."""
@@ -172,10 +164,10 @@ class Committer:
         self._thread.submit(lambda: self._journal.prune(up_to, _PRUNE_GROUPS), done)
 
     def _begin(self) -> int:
-        self._writing = True
+        self.writing = True
         self._began_ns = self._perf_ns()
         return self._began_ns
 
     def _end(self) -> None:
-        self._writing = False
+        self.writing = False
         self._ended()

@@ -20,7 +20,7 @@ from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnav
 from aliquot.coordinator.writing.journal.replay import Replay
 
 if TYPE_CHECKING:  # psycopg is an extra
-    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership, Seat
+    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership, Seat
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Standby:
 
     def __init__(
         self,
-        leadership: ExpiringLeadership,
+        leadership: PostgresLeadership,
         tell: Callable[[str, int, AliquotError | None], None],
     ) -> None:
         self._journal = journal = leadership.journal

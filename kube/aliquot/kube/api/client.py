@@ -13,16 +13,18 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import aiohttp
 import msgspec
 
 from aliquot.kube.api import resources
 from aliquot.kube.api.cluster import Cluster
-from aliquot.kube.api.errors import KubeForbidden, KubeUnavailable, refused
+from aliquot.kube.api.errors import KubeForbidden, KubeNotFound, KubeUnavailable, refused
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 _TIMEOUT_S: Final = 10.0
 _LATER: Final = frozenset({429, 500, 502, 503, 504})
@@ -69,6 +71,13 @@ class KubeClient:
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """Raises KubeError."""
         return await self.call("GET", path, params=params)
+
+    async def find(self, path: str, shape: type[R], params: Mapping[str, str] | None = None) -> R | None:
+        """What is there, read as this shape; None: there is no such object, or no such kind. Raises KubeError."""
+        try:
+            return msgspec.json.decode(await self.get(path, params), type=shape)
+        except KubeNotFound:
+            return None
 
     async def post(self, path: str, document: object, *, dry_run: bool = False) -> bytes:
         """Create, or see whether it would be. Raises KubeError; KubeConflict where it exists."""

@@ -11,13 +11,11 @@ from typing import Any
 import msgspec
 
 from aliquot.kube.api import resources
-from aliquot.kube.api.client import MERGE, STRATEGIC, KubeClient
+from aliquot.kube.api.client import STRATEGIC, KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
-from aliquot.kube.api.resources import Resource
 from aliquot.kube.core.names import GANG
 from aliquot.kube.core.shapes import RawMeta, RawPod
 
-_POD = msgspec.json.Decoder(RawPod)
 _EVENT_CHARS_MAX = 1024
 
 
@@ -31,10 +29,7 @@ class _Pods(msgspec.Struct):
 
 async def get_pod(client: KubeClient, namespace: str, name: str) -> RawPod | None:
     """As the API server has it now (a quorum read), or None. Raises KubeError."""
-    try:
-        return _POD.decode(await client.get(resources.PODS.path(namespace, name)))
-    except KubeNotFound:
-        return None
+    return await client.find(resources.PODS.path(namespace, name), RawPod)
 
 
 async def pods_with_label(client: KubeClient, namespace: str, gang: str) -> list[RawPod]:
@@ -72,11 +67,6 @@ async def patch_pod_condition(
     """Set one condition of a pod, by its type; no other is touched. Raises KubeError."""
     patch = {"metadata": {"uid": uid}, "status": {"conditions": [dict(condition)]}}
     await client.patch(resources.PODS.path(namespace, name, "status"), patch, STRATEGIC)
-
-
-async def patch_status(client: KubeClient, resource: Resource, namespace: str, name: str, status: object) -> None:
-    """Merge into an object's status. Raises KubeError."""
-    await client.patch(resource.path(namespace, name, "status"), {"status": status}, MERGE)
 
 
 async def delete_pod(client: KubeClient, namespace: str, name: str, uid: str) -> bool:

@@ -6,18 +6,19 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import yaml
 
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, common
+from aliquot.common.entry import Entry
 from aliquot.common.errors import ConfigError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.autoscaling import working
 from aliquot.kube.core.autoscaling.grammar import DEFAULT_TARGETS, Goal, Scaled, parse_goals, parse_scaled
-from aliquot.kube.core.autoscaling.objects import Plan, document
+from aliquot.kube.core.autoscaling.objects import AutoscalerSpec, document
 
 _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 _CHOOSES = ("queue", "tenant")
@@ -99,21 +100,21 @@ async def _create(args: argparse.Namespace) -> int:
         except ConfigError:
             args.namespace = "default"
     if args.dry_run:
-        sys.stdout.write(yaml.safe_dump(document(_plan(args, scaled, goals)), sort_keys=False))
+        sys.stdout.write(yaml.safe_dump(document(_asked(args, scaled, goals)), sort_keys=False))
         return 0
     async with _client(args) as client:
-        plan = _plan(args, scaled, goals)
-        done = await working.create(client, plan)
+        asked = _asked(args, scaled, goals)
+        done = await working.create(client, asked)
         out = Out.of(args)
-        out.document({"done": done, "kind": plan.kind, "namespace": plan.namespace, "name": plan.name})
-        out.show(f"{plan.kind} {plan.namespace}/{plan.name} {done}: {plan.fewest} to {plan.most} of {scaled}")
-        out.note(f"how it goes: aliquot autoscale status {scaled} -n {plan.namespace}")
+        out.document({"done": done, "kind": asked.kind, "namespace": asked.namespace, "name": asked.name})
+        out.show(f"{asked.kind} {asked.namespace}/{asked.name} {done}: {asked.fewest} to {asked.most} of {scaled}")
+        out.note(f"how it goes: aliquot autoscale status {scaled} -n {asked.namespace}")
     return 0
 
 
-def _plan(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> Plan:
+def _asked(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> AutoscalerSpec:
     choose = {name: value for name in _CHOOSES if (value := getattr(args, name))}
-    return Plan(
+    return AutoscalerSpec(
         args.namespace,
         args.name or scaled.name,
         scaled,
@@ -160,12 +161,4 @@ async def _delete(args: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    name: str = "autoscale"
-    help: str = "have Kubernetes scale a Deployment by what its pods use of their GPUs, or by what waits"
-    configure = staticmethod(configure)
-    run = staticmethod(run)
-
-
-AUTOSCALE = _Command()
+AUTOSCALE = Entry(configure, run)

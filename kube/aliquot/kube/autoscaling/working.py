@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
@@ -19,8 +17,8 @@ from aliquot.kube.core.autoscaling.objects import (
     OURS,
     SCALED_OBJECT,
     Autoscaler,
+    AutoscalerSpec,
     Document,
-    Plan,
     autoscaler,
     document,
     refuse_fights,
@@ -53,35 +51,32 @@ async def _all(client: KubeClient, namespace: str) -> list[tuple[str, Document]]
     """Every HPA and ScaledObject of a namespace (empty: of all). Raises KubeError."""
     found = []
     for kind, resource in _RESOURCES.items():
-        try:
-            items = msgspec.json.decode(await client.get(resource.path(namespace)))["items"] or []
-        except KubeNotFound:
-            continue  # without KEDA there are no ScaledObjects
-        found += [(kind, item) for item in items]
+        several = await client.find(resource.path(namespace), dict[str, Any]) or {}  # none of them without KEDA
+        found += [(kind, item) for item in several.get("items") or ()]
     return found
 
 
-async def create(client: KubeClient, plan: Plan) -> str:
+async def create(client: KubeClient, asked: AutoscalerSpec) -> str:
     """Write the object, in place where it is ours already; returns `created`, `changed` or `unchanged`.
 
     Raises AutoscaleError where somebody else scales the same, and KubeError.
     """
-    wanted = document(plan)
-    resource = _RESOURCES[plan.kind]
+    wanted = document(asked)
+    resource = _RESOURCES[asked.kind]
     for attempt in range(_TRIES):
-        there = await _all(client, plan.namespace)
-        refuse_fights(plan, [autoscaler(kind, item) for kind, item in there])
-        old = next((item for kind, item in there if (kind, item["metadata"]["name"]) == (plan.kind, plan.name)), None)
+        there = await _all(client, asked.namespace)
+        refuse_fights(asked, [autoscaler(kind, item) for kind, item in there])
+        old = next((item for kind, item in there if (kind, item["metadata"]["name"]) == (asked.kind, asked.name)), None)
         try:
             if old is None:
-                await client.post(resource.path(plan.namespace), wanted)
+                await client.post(resource.path(asked.namespace), wanted)
                 return "created"
             new = _changed(old, wanted)
             if new == old:
                 return "unchanged"
-            await client.put(resource.path(plan.namespace, plan.name), new)
+            await client.put(resource.path(asked.namespace, asked.name), new)
         except KubeNotFound as error:
-            raise _no_keda(plan, error) from error
+            raise _no_keda(asked, error) from error
         except KubeConflict:
             if attempt == _TRIES - 1:
                 raise
@@ -90,10 +85,10 @@ async def create(client: KubeClient, plan: Plan) -> str:
     raise AssertionError("the last try returns or raises")
 
 
-def _no_keda(plan: Plan, error: KubeNotFound) -> AutoscaleError:
-    if plan.keda:
+def _no_keda(asked: AutoscalerSpec, error: KubeNotFound) -> AutoscaleError:
+    if asked.keda:
         return AutoscaleError("this cluster has no ScaledObjects", hint="install KEDA, or leave out --keda")
-    return AutoscaleError(error.message, hint=f"is there a namespace {plan.namespace}?")
+    return AutoscaleError(error.message, hint=f"is there a namespace {asked.namespace}?")
 
 
 def _changed(old: Document, wanted: Document) -> Document:
@@ -135,7 +130,8 @@ async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Sho
             f"nothing scales {scaled} in namespace {namespace}",
             hint=f"aliquot autoscale create {scaled} --max 8 gpu:60%",
         )
-    exists = await _exists(client, namespace, scaled)
+    place = Resource(scaled.version, scaled.plural).path(namespace, scaled.name)
+    exists = await client.find(place, dict[str, Any]) is not None
     found = []
     for kind, item in there:
         one = autoscaler(kind, item)
@@ -145,14 +141,6 @@ async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Sho
         fights = [other for other in several if other != one]
         found.append(_shown(one, item, hpa, tuple(reasons(hpa, fights, scaled_there=exists))))
     return found
-
-
-async def _exists(client: KubeClient, namespace: str, scaled: Scaled) -> bool:
-    try:
-        await client.get(Resource(scaled.version, scaled.plural).path(namespace, scaled.name))
-    except KubeNotFound:
-        return False
-    return True
 
 
 def _hpa_of(one: Autoscaler, item: Document, there: list[tuple[str, Document]]) -> Document | None:

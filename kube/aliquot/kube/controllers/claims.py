@@ -16,7 +16,7 @@ from aliquot.client import PoolError, Request
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import MERGE, KubeClient
+from aliquot.kube.api.client import MERGE
 from aliquot.kube.api.errors import KubeError, KubeInvalid, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
@@ -26,10 +26,8 @@ from aliquot.kube.core import claims, names
 from aliquot.kube.core.claims import ClaimRefused, RawClaim, Wanted
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.shapes import RawMeta
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
-from aliquot.kube.holding.requests import Requests
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +62,10 @@ class _Slice(msgspec.Struct, gc=False):
 class ClaimController:
     """See the module's docstring. `run` follows claims; where the cluster has none of that version it waits."""
 
-    def __init__(
-        self, client: KubeClient, book: LeaseBook, requests: Requests, teller: Teller, *, again_s: float = _AGAIN_S
-    ) -> None:
-        self._client = client
-        self._book = book
-        self._requests = requests
-        self._teller = teller
-        self._granter = Granter(book.pool, book)
+    def __init__(self, parts: Parts, *, again_s: float = _AGAIN_S) -> None:
+        client, self._book = parts.client, parts.book
+        self._client, self._requests, self._teller = client, parts.requests, parts.teller
+        self._granter = Granter(parts.book)
         self.claims: Informer[RawClaim, RawClaim] = Informer(
             client, RESOURCE_CLAIMS, RawClaim, lambda one: one, optional=True
         )
@@ -84,12 +78,8 @@ class ClaimController:
             optional=True,
         )
         owning: Owning[RawClaim] = Owning("claim", claims.OWNER, lambda one: one.metadata.uid, claims.claim_uid)
-        self.loop = OwnerLoop(client, book, self.claims, owning, self._look, others=(self.slices,), again_s=again_s)
+        self.loop = OwnerLoop(parts, self.claims, owning, self._look, others=(self.slices,), again_s=again_s)
         self.slices.on_change.append(lambda _, __, ___: self.loop.touch_all())
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
 
     async def _look(self, claim: RawClaim) -> bool:
         uid, namespace = claim.metadata.uid, claim.metadata.namespace
@@ -131,7 +121,7 @@ class ClaimController:
                 return lease
             await self._granter.undo(lease, "its claim was allocated elsewhere", wait=True)
         elif claim.pods:
-            if self._had(claim):
+            if (claim.metadata.annotations or {}).get(names.LEASE_ID):
                 # They run, or are about to, under a lease that has ended.
                 await self._end_pods(claim, "its lease has ended")
             if not await self._used(claim):
@@ -160,10 +150,6 @@ class ClaimController:
                 return True
         return False
 
-    def _had(self, claim: RawClaim) -> bool:
-        lease_id = (claim.metadata.annotations or {}).get(names.LEASE_ID, "")
-        return bool(lease_id)
-
     def _uuids(self, wanted: Wanted) -> tuple[str, ...]:
         known = {
             device.name: (device.attributes or {}).get(claims.UUID, _Text()).string
@@ -178,13 +164,8 @@ class ClaimController:
 
     async def _refuse(self, claim: RawClaim, why: str) -> None:
         await self._tell(claim, None, why)
-        about = Regarding(
-            "ResourceClaim",
-            claim.metadata.namespace,
-            claim.metadata.name,
-            claim.metadata.uid,
-            RESOURCE_CLAIMS.version,
-        )
+        meta = claim.metadata
+        about = Regarding("ResourceClaim", meta.namespace, meta.name, meta.uid, RESOURCE_CLAIMS.version)
         self._teller.tell(about, "AliquotClaimRefused", why, warning=True)
 
     async def _tell(self, claim: RawClaim, lease: KubeLease | None, why: str) -> None:

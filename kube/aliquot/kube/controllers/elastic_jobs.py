@@ -2,71 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from dataclasses import replace
-from typing import Final
 
 import msgspec
 
 from aliquot.client import NeverFits, PoolError, Request, Unavailable
 from aliquot.common.errors import AliquotError
+from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.common.request import format_request
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
-from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
+from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, SERVICES
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import elastic_jobs as jobs
 from aliquot.kube.core.asking import Asked, annotated
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import PodRecord
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
-from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import Requests, given_by
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
+from aliquot.kube.holding.requests import given_by
 
 log = logging.getLogger(__name__)
-
-_SERVICES: Final = Resource("v1", "services")
+_REST_S = 30.0
+_RESTING_MAX = 1_000
 
 
 class ElasticJobController:
     """See the module's docstring. `run` follows; where the CRD is not installed it waits for it."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        book: LeaseBook,
-        pods: PodIndex,
-        requests: Requests,
-        teller: Teller,
-        scheduler: str,
-    ) -> None:
-        self._client = client
-        self._book = book
+    def __init__(self, parts: Parts, scheduler: str, *, rest_s: float = _REST_S) -> None:
+        client, pods, self._book = parts.client, parts.pods, parts.book
+        self._client, self._requests, self._teller = client, parts.requests, parts.teller
         self._pods = pods
-        self._requests = requests
-        self._teller = teller
         self._scheduler = scheduler
-        self._granter = Granter(book.pool, book)
+        self._granter = Granter(parts.book)
+        self._rest_s = rest_s
+        self._rests: Latest[str, float] = Latest(_RESTING_MAX)
+        """Until when no lease is asked for, by the uids of jobs whose pods were refused after they had one."""
         self.jobs: Informer[RawJob, RawJob] = Informer(client, ELASTIC_JOBS, RawJob, lambda one: one, optional=True)
         owning: Owning[RawJob] = Owning("ElasticJob", jobs.OWNER, lambda one: one.metadata.uid, jobs.job_uid)
-        self.loop = OwnerLoop(client, book, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
+        self.loop = OwnerLoop(parts, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
         pods.on_change.append(self._pod_changed)
         self.jobs.on_unreadable.append(self._unreadable)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
-
     async def _look(self, job: RawJob) -> bool:
-        if not self._pods.informer.trustworthy:
+        rests = asyncio.get_running_loop().time() < self._rests.get(job.metadata.uid, 0.0)
+        if not self._pods.informer.trustworthy or (rests and not self._book.of_gang(job.metadata.namespace, job.gang)):
             return False
         await self._work(job)
         return True
@@ -81,25 +69,27 @@ class ElasticJobController:
         try:
             if lease is None:
                 lease = await self._ask(job)
-            plan = jobs.plan(job, lease, self._pods.of_gang(meta.namespace, job.gang))
-            await self._create(job, plan.create)
+            step = jobs.next_step(job, lease, self._pods.of_gang(meta.namespace, job.gang))
+            await self._create(job, step.create)
         except (KubeUnavailable, Unavailable):
             raise
         except AliquotError as error:
             hopeless = isinstance(error, NeverFits) or not isinstance(error, PoolError | KubeError)
             status = RawJobStatus("Failed" if hopeless else "Waiting", restarts=job.status.restarts)
             await self._tell(job, msgspec.structs.replace(status, message=error.explain()), warning=True)
-            if lease is not None and not self._pods.of_gang(meta.namespace, job.gang):
-                # Its pods may not be there, by a quota or a policy: what they would use is others' meanwhile.
+            there = [pod for pod in self._pods.of_gang(meta.namespace, job.gang) if not pod.deleting]
+            if lease is not None and len(there) < job.spec.scaling.min_replicas:
+                # Its pods may not be there, by a quota or a policy: what they would use is others' for a while.
+                self._rests[meta.uid] = asyncio.get_running_loop().time() + self._rest_s
                 await self._granter.undo(lease, f"ElasticJob {meta.name} can't have pods: {error.message}"[:200])
             return
-        for pod in plan.delete:
+        for pod in step.delete:
             await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
-        if plan.acknowledge:
-            self._book.take(await self._book.pool.acknowledge(lease.lease_id, plan.acknowledge))
-        status = RawJobStatus(plan.phase, plan.replicas, plan.restarts, lease.lease_id, plan.message)
+        if step.acknowledge:
+            self._book.take(await self._book.pool.acknowledge(lease.lease_id, step.acknowledge))
+        status = RawJobStatus(step.phase, step.replicas, step.restarts, lease.lease_id, step.message)
         await self._tell(job, status)
-        if plan.phase == "Failed":
+        if step.phase == "Failed":
             await self._end(meta.namespace, meta.uid, "its ElasticJob has failed")
 
     async def _ask(self, job: RawJob) -> KubeLease:
@@ -111,7 +101,7 @@ class ElasticJobController:
         options = given_by(Asked(options=annotated(pod["metadata"]["annotations"])))
         request = replace(_request_of(job, self._book.cluster, account.tenant, account.queue), **options)
         with contextlib.suppress(KubeConflict):
-            await self._client.post(_SERVICES.path(meta.namespace), jobs.service_of(job))
+            await self._client.post(SERVICES.path(meta.namespace), jobs.service_of(job))
         with contextlib.suppress(KubeConflict):
             await self._client.post(PODS.path(meta.namespace), pod, dry_run=True)
         return await self._granter.for_job(meta.namespace, job.gang, request)
@@ -128,9 +118,8 @@ class ElasticJobController:
             return
         meta = job.metadata
         try:
-            await objects.patch_status(
-                self._client, ELASTIC_JOBS, meta.namespace, meta.name, msgspec.to_builtins(status)
-            )
+            path = ELASTIC_JOBS.path(meta.namespace, meta.name, "status")
+            await self._client.patch(path, {"status": msgspec.to_builtins(status)})
         except KubeNotFound:
             return
         if warning or status.phase != job.status.phase:

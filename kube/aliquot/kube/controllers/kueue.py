@@ -7,7 +7,7 @@ Workload that is evicted, finished, deactivated or deleted lets its reservation 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ import msgspec
 
 from aliquot.client import NeverFits, PoolError, Refused, Request, Unavailable
 from aliquot.common.errors import AliquotError
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, level_of
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding, now_text
@@ -24,12 +23,9 @@ from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import kueue
 from aliquot.kube.core.kueue import GangOf, RawWorkload, Step
 from aliquot.kube.core.leases import KubeLease, labels_of
-from aliquot.kube.core.reconciling import Patience
 from aliquot.kube.core.shapes import RawMeta
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
-from aliquot.kube.holding.requests import Requests
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -51,23 +47,11 @@ class _RawCheck(msgspec.Struct):
 class KueueController:
     """See the module's docstring. `run` follows Workloads; where Kueue is not installed it waits for it."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        book: LeaseBook,
-        requests: Requests,
-        teller: Teller,
-        now_ms: Callable[[], int],
-        *,
-        patience: Patience | None = None,
-    ) -> None:
-        self._now_ms = now_ms
-        self._patience = patience or Patience()
-        self._client = client
-        self._book = book
-        self._requests = requests
-        self._teller = teller
-        self._granter = Granter(book.pool, book)
+    def __init__(self, parts: Parts) -> None:
+        client, self._book = parts.client, parts.book
+        self._client, self._requests, self._teller = client, parts.requests, parts.teller
+        self._now_ms, self._patience = parts.now_ms, parts.patience
+        self._granter = Granter(parts.book)
         self.workloads: Informer[RawWorkload, RawWorkload] = Informer(
             client, WORKLOADS, RawWorkload, lambda one: one, optional=True
         )
@@ -80,19 +64,9 @@ class KueueController:
         )
         owning: Owning[RawWorkload] = Owning("Workload", kueue.OWNER, lambda one: one.metadata.uid, kueue.workload_uid)
         self.loop = OwnerLoop(
-            client,
-            book,
-            self.workloads,
-            owning,
-            self._look,
-            others=(self.checks,),
-            every_pass=self._tell_active,
+            parts, self.workloads, owning, self._look, others=(self.checks,), every_pass=self._tell_active
         )
         self.checks.on_change.append(lambda _, __, ___: self.loop.touch_all())
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
 
     async def _look(self, workload: RawWorkload) -> bool:
         leases = self.loop.leases_of(workload.metadata.uid)

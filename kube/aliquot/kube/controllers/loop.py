@@ -17,14 +17,13 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from aliquot.client import PoolError
-from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound, level_of
+from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.shapes import RawMeta
 from aliquot.kube.core.work_queue import WorkQueue
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
+from aliquot.kube.holding.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +36,6 @@ _GATHER_S: Final = 0.02
 
 class _OnlyMeta(msgspec.Struct, gc=False):
     metadata: RawMeta = msgspec.field(default_factory=RawMeta)
-
-
-_META = msgspec.json.Decoder(_OnlyMeta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,7 @@ class OwnerLoop(Generic[K]):
     """See the module's docstring.
 
     Args:
-        client: the API server.
-        book: the leases.
+        parts: of this process.
         objects: those that own them; the loop runs the informer.
         owning: how the two find one another.
         look: bring one object to what it should be; False: it is not yet, look again. PoolError and KubeError are told
@@ -77,8 +72,7 @@ class OwnerLoop(Generic[K]):
 
     def __init__(
         self,
-        client: KubeClient,
-        book: LeaseBook,
+        parts: Parts,
         objects: Informer[Any, K],
         owning: Owning[K],
         look: Callable[[K], Awaitable[bool]],
@@ -91,8 +85,8 @@ class OwnerLoop(Generic[K]):
         again_s: float = _AGAIN_S,
     ) -> None:
         self.passes = 0
-        self._client = client
-        self._book = book
+        book = parts.book
+        self._client, self._book = parts.client, book
         self._objects = objects
         self._owning = owning
         self._look = look
@@ -101,7 +95,7 @@ class OwnerLoop(Generic[K]):
         self._known = (book.synced, *(one.synced for one in self._followed), *known)
         self._every_pass = every_pass
         self._every_s = every_s
-        self._granter = Granter(book.pool, book)
+        self._granter = Granter(book)
         self._due = WorkQueue(again_s, every_s)
         self._gone = WorkQueue(again_s, every_s)
         self._namespaces: dict[str, str] = {}
@@ -213,11 +207,8 @@ class OwnerLoop(Generic[K]):
     async def _exists(self, lease: KubeLease, uid: str) -> bool:
         """By the lease's name, which is its object's."""
         namespace, _, name = (await self._book.pool.get(lease.lease_id)).name.partition("/")
-        try:
-            found = _META.decode(await self._client.get(self._objects.resource.path(namespace, name)))
-        except KubeNotFound:
-            return False
-        return found.metadata.uid == uid
+        found = await self._client.find(self._objects.resource.path(namespace, name), _OnlyMeta)
+        return found is not None and found.metadata.uid == uid
 
     def _changed(self, key: str, before: K | None, after: K | None) -> None:
         uid = self._owning.uid(after) if after is not None else ""

@@ -14,16 +14,13 @@ from typing import Final
 
 from aliquot.client import LeaseNotFound, PoolError
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.controllers.subjects import Subject, Subjects, of_lease, of_pod
 from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.pods import PodRecord, flatten
-from aliquot.kube.core.reconciling import Action, Ask, Evict, Look, Patience, Release, reconcile
-from aliquot.kube.holding.book import LeaseBook
-from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.core.reconciling import Action, Ask, Evict, Look, Release, reconcile
+from aliquot.kube.holding.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -36,28 +33,14 @@ _LOST_KEPT: Final = 10_000
 
 
 class Reconciler:
-    """See the module's docstring. `under_way` says what this process is binding; `now_ms` is wall time."""
+    """See the module's docstring. `under_way` says what this process is binding."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        book: LeaseBook,
-        pods: PodIndex,
-        teller: Teller,
-        now_ms: Callable[[], int],
-        *,
-        under_way: Callable[[], set[str]] = set,
-        patience: Patience | None = None,
-        every_s: float = _EVERY_S,
-    ) -> None:
-        self._client = client
-        self._book = book
-        self._pods = pods
-        self._teller = teller
-        self._now_ms = now_ms
+    def __init__(self, parts: Parts, *, under_way: Callable[[], set[str]] = set) -> None:
+        book, pods = parts.book, parts.pods
+        self._client, self._teller = parts.client, parts.teller
+        self._book, self._pods = book, pods
+        self._now_ms, self._patience = parts.now_ms, parts.patience
         self._under_way = under_way
-        self._patience = patience or Patience()
-        self._every_s = every_s
         self._wake = asyncio.Event()
         self._touched: set[Subject] = set()
         self._lost: dict[str, KubeLease] = {}
@@ -76,7 +59,7 @@ class Reconciler:
             self._wake.clear()
             if loop.time() >= due:
                 await self.once()
-                due = loop.time() + self._every_s
+                due = loop.time() + _EVERY_S
             elif self._pods.informer.trustworthy:
                 touched, self._touched = self._touched, set()
                 await self._reconcile(touched)

@@ -17,7 +17,7 @@ from aliquot.client import LeaseState, PoolError, Request, Serve, WaitUntil
 from aliquot.client.ticket import Ticket
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NAME_CHARS
-from aliquot.kube.api.client import APPLY, KubeClient
+from aliquot.kube.api.client import APPLY
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeRefused
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
@@ -27,9 +27,7 @@ from aliquot.kube.core import names, remote_pods
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.remote_pods import RemotePod
 from aliquot.kube.core.shapes import RawPod
-from aliquot.kube.holding.book import LeaseBook
-from aliquot.kube.holding.requests import Requests
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
 
 _GRANT_S: Final = 10.0
 
@@ -37,22 +35,16 @@ _GRANT_S: Final = 10.0
 class RemotePodController:
     """See the module's docstring. `run` follows pods with the label."""
 
-    def __init__(self, client: KubeClient, book: LeaseBook, requests: Requests, teller: Teller) -> None:
-        self._client = client
-        self._book = book
-        self._requests = requests
-        self._teller = teller
+    def __init__(self, parts: Parts) -> None:
+        client, self._book = parts.client, parts.book
+        self._client, self._requests, self._teller = client, parts.requests, parts.teller
         self._written: dict[str, bytes] = {}
         """The last ticket, by the pod's uid."""
         self.pods: Informer[RawPod, RemotePod] = Informer(
             client, PODS, RawPod, remote_pods.flatten, labels=remote_pods.SECRET
         )
         owning: Owning[RemotePod] = Owning("pod", remote_pods.OWNER, lambda one: one.uid, remote_pods.pod_uid)
-        self.loop = OwnerLoop(client, book, self.pods, owning, self._look, end=self._end)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
+        self.loop = OwnerLoop(parts, self.pods, owning, self._look, end=self._end)
 
     async def _look(self, pod: RemotePod) -> bool:
         if pod.over:

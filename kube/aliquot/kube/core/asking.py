@@ -33,8 +33,6 @@ _MIG_PARTS: Final = 7
 class PodAskError(AliquotError):
     """What a pod asks for can't be read, or contradicts itself."""
 
-    reason = "POD_ASK"
-
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
     """What a pod's containers and annotations ask for, as written. Percent of one GPU and MiB are sums."""
@@ -61,7 +59,7 @@ def asked_by(pod: RawPod) -> Asked:
     containers, inits = pod.spec.containers or [], pod.spec.init_containers or []
     try:
         percent = _effective(containers, inits, _percent_of)
-        memory_mib = _effective(containers, inits, _memory_mib_of)
+        memory_mib = _effective(containers, inits, lambda each: amount_of(each, names.GPU_MEMORY_MIB))
     except (QuantityError, PodAskError) as error:
         return Asked(request=request, options=options, problem=error.message)
     return Asked(percent, memory_mib, request, options=options)
@@ -72,10 +70,6 @@ def _percent_of(container: RawContainer) -> int:
     if whole and percent:
         raise PodAskError(f"container {container.name!r} asks for both {names.GPU} and {names.GPU_PERCENT}")
     return whole * WHOLE_PERCENT or percent
-
-
-def _memory_mib_of(container: RawContainer) -> int:
-    return amount_of(container, names.GPU_MEMORY_MIB)
 
 
 def amount_of(container: RawContainer, name: str) -> int:

@@ -96,7 +96,7 @@ def gpu_of(job: RawJob) -> GpuRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobStep:
     """What to do about a job."""
 
     create: tuple[str, ...] = ()
@@ -110,12 +110,12 @@ class Plan:
     message: str = ""
 
 
-def plan(job: RawJob, lease: KubeLease, pods: Sequence[PodRecord]) -> Plan:
+def next_step(job: RawJob, lease: KubeLease, pods: Sequence[PodRecord]) -> JobStep:
     """Pods to create and delete, and what to tell. `pods` are all of the job's gang."""
     restarts = job.status.restarts
     if lease.state == "QUEUED":
         # It waits, or was preempted as a whole: nothing of it may run.
-        return Plan(delete=tuple(pods), phase="Waiting", restarts=restarts, message="it waits in the pool's queue")
+        return JobStep(delete=tuple(pods), phase="Waiting", restarts=restarts, message="it waits in the pool's queue")
     members = set(lease.members)
     delete: list[PodRecord] = []
     staying: list[PodRecord] = []
@@ -135,16 +135,16 @@ def plan(job: RawJob, lease: KubeLease, pods: Sequence[PodRecord]) -> Plan:
             staying.append(pod)
     doomed = tuple(pod for pod in delete if not pod.deleting)
     if restarts > job.spec.max_restarts:
-        return Plan(phase="Failed", restarts=restarts, message=f"its pods failed {restarts} times")
+        return JobStep(phase="Failed", restarts=restarts, message=f"its pods failed {restarts} times")
     if done and not staying:
-        return Plan(phase="Succeeded", restarts=restarts, message="all of its pods have succeeded")
+        return JobStep(phase="Succeeded", restarts=restarts, message="all of its pods have succeeded")
     missing = 0 if done else len(members) - len(staying)
     used = {pod.name for pod in pods}
     free = (f"{job.metadata.name}-{number}" for number in range(len(used) + missing))
     create = tuple(name for name in free if name not in used)[:missing]
     settled = not leaving and lease.shape > lease.acknowledged_shape
     running = sum(pod.phase == "Running" for pod in staying)
-    return Plan(
+    return JobStep(
         create=create,
         delete=doomed,
         acknowledge=lease.shape if settled else 0,

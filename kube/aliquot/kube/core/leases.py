@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,11 +99,6 @@ def labels_of(cluster: str, namespace: str, *, pod_uid: str = "", gang: str = ""
     return {name: value for name, value in found.items() if value}
 
 
-def is_ours(labels: Mapping[str, str], cluster: str) -> bool:
-    """Whether a lease is this cluster's: several may share one pool."""
-    return labels.get(names.LEASE_CLUSTER) == cluster
-
-
 def assignment_of(lease: KubeLease, member: int) -> dict[str, str]:
     """The annotations that tell a pod, and its node, what it holds."""
     parts: Sequence[Part] = [part for part in lease.parts if part.member == member and not part.gone]
@@ -114,8 +109,3 @@ def assignment_of(lease: KubeLease, member: int) -> dict[str, str]:
         tuple(AssignedSlice(part.device, part.share_milli, part.memory_bytes, part.tier) for part in parts),
     )
     return {names.LEASE_ID: lease.lease_id, names.ASSIGNMENT: msgspec.json.encode(assignment).decode()}
-
-
-def lease_key(subject: str, attempt: int) -> str:
-    """The idempotency key of a pod's or a gang's lease: while one of an attempt lives there can be no second."""
-    return f"{subject}#{attempt}" if attempt else subject

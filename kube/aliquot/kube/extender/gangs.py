@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from aliquot.client import NeverFits, PoolError, Request
+from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_GANG_SIZE, MAX_NODE_IDS_PER_REQUEST
 from aliquot.common.request import parse_request
 from aliquot.kube.core import gangs
@@ -78,9 +78,9 @@ class GangPlaces:
         self._book = book
         self._granter = granter
         self._pods = pods
-        self._refused: OrderedDict[tuple[str, str], tuple[float, frozenset[str], NotNow]] = OrderedDict()
+        self._refused: Latest[tuple[str, str], tuple[float, frozenset[str], NotNow]] = Latest(_GANGS_KEPT)
         """When, for which nodes, why; all forgotten when room became free."""
-        self._suited: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
+        self._suited: Latest[tuple[str, str], tuple[str, ...]] = Latest(_GANGS_KEPT)
         """The nodes that suited a gang when it was last asked about."""
         self._members = Members(book, pods)
         self._freed_at = 0.0
@@ -211,9 +211,6 @@ class GangPlaces:
         if kept is not None and now - kept[0] < _REFUSAL_KEPT_S and kept[1] == frozenset(nodes):
             return kept[2]
         self._suited[key] = tuple(nodes)
-        self._suited.move_to_end(key)
-        while len(self._suited) > _GANGS_KEPT:
-            self._suited.popitem(last=False)
         request = self._request(gang, asked, tuple(nodes))
         try:
             lease = await self._granter.for_gang(gang.namespace, gang.name, request)
@@ -229,8 +226,6 @@ class GangPlaces:
             if self._freed_at > now:
                 return refusal  # it is about a moment that is over
             self._refused[key] = (now, frozenset(nodes), refusal)
-            while len(self._refused) > _GANGS_KEPT:
-                self._refused.popitem(last=False)
             return refusal
         self._refused.pop(key, None)
         return lease

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError
+from aliquot.client import Explanation, NeverFits, PoolError
 from aliquot.common.errors import AliquotError
+from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.core.extending import (
@@ -40,16 +39,16 @@ from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender import binding
 from aliquot.kube.extender.gangs import GangPlaces, NotNow
 from aliquot.kube.extender.waking import Waker
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.fits import FitsCache
 from aliquot.kube.holding.granting import Granter, Locks
-from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import PodRequest, Requests
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
+from aliquot.kube.holding.requests import PodRequest
+from aliquot.kube.holding.telling import why_not
 
 log = logging.getLogger(__name__)
 
 _SEEN_KEPT: Final = 10_000
+_EXPLAINED_KEPT: Final = 256
 _EXPLAINED_KEPT_S: Final = 2.0
 
 
@@ -64,29 +63,18 @@ class _Seen(NamedTuple):
 class Extender:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        pool: AsyncPool,
-        client: KubeClient,
-        book: LeaseBook,
-        pods: PodIndex,
-        requests: Requests,
-        teller: Teller,
-    ) -> None:
-        self.fits = FitsCache(pool)
+    def __init__(self, parts: Parts) -> None:
+        book = parts.book
+        self.fits = FitsCache(parts.pool)
         self.locks = Locks()
-        self._pool = pool
-        self._client = client
-        self._book = book
-        self._requests = requests
-        self._teller = teller
-        self._granter = Granter(pool, book)
-        self._pods = pods
-        self.gangs = GangPlaces(book, self._granter, pods)
-        self.waker = Waker(client)
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+        self._pool, self._client, self._requests, self._teller = parts.pool, parts.client, parts.requests, parts.teller
+        self._book, self._pods = book, parts.pods
+        self._granter = Granter(book)
+        self.gangs = GangPlaces(book, self._granter, parts.pods)
+        self.waker = Waker(parts.client)
+        self._seen: Latest[str, _Seen] = Latest(_SEEN_KEPT)
         """Pods that were filtered, because a bind names its pod only."""
-        self._explained: OrderedDict[str, tuple[float, Explanation]] = OrderedDict()
+        self._explained: Latest[str, tuple[float, Explanation]] = Latest(_EXPLAINED_KEPT)
         book.on_nodes.append(self.fits.dirty)
         book.on_resync.append(self.fits.clear)
         book.on_freed.append(self.waker.freed)
@@ -127,7 +115,7 @@ class Extender:
             if asked is None:
                 return FilterResult(nodes)
             gang = gang_of(pod)
-            self._remember(_Seen(pod, asked, gang))
+            self._seen[pod.metadata.uid] = _Seen(pod, asked, gang)
             blind = self._blind()
             if blind:
                 return FilterResult(error=blind)
@@ -164,11 +152,7 @@ class Extender:
         if explanation is None or now - at > _EXPLAINED_KEPT_S:
             explanation = await self._pool.explain(asked.request)
             self._explained[asked.kind] = (now, explanation)
-            while len(self._explained) > 256:
-                self._explained.popitem(last=False)
-        smallest = next((missing.smallest_change for missing in explanation.missing if missing.smallest_change), "")
-        text = explanation.summary + (f"; smallest change: {smallest}" if smallest else "")
-        self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", text)
+        self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", why_not(explanation))
         return explanation
 
     async def prioritize(self, args: FilterArgs) -> list[HostPriority]:
@@ -312,13 +296,6 @@ class Extender:
         if not self._pods.informer.trustworthy:
             return f"aliquot: the API server was not heard for {self._pods.informer.age_s():.0f} s"
         return ""
-
-    def _remember(self, seen: _Seen) -> None:
-        uid = seen.pod.metadata.uid
-        self._seen[uid] = seen
-        self._seen.move_to_end(uid)
-        while len(self._seen) > _SEEN_KEPT:
-            self._seen.popitem(last=False)
 
     def _tell(self, pod: RawPod, reason: str, text: str) -> None:
         meta = pod.metadata

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from aliquot.common.latest import Latest
 from aliquot.kube.api.client import MERGE, KubeClient
 from aliquot.kube.api.errors import KubeRefused, KubeUnavailable, level_of
 from aliquot.kube.api.resources import PODS
@@ -46,7 +46,7 @@ class Waker:
         self._client = client
         self._pause_s = pause_s
         self._at_once = at_once
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._waiting: Latest[str, _Waiting] = Latest(_KEPT)
         """Who was refused, by uid."""
         self._freed_at = 0.0
         self._freed = asyncio.Event()
@@ -55,9 +55,6 @@ class Waker:
         """No node could take this pod, by what was known when it was asked about (the event loop's time)."""
         meta = pod.metadata
         self._waiting[meta.uid] = _Waiting(meta.namespace, meta.name, pod.spec.priority or 0, asked_at)
-        self._waiting.move_to_end(meta.uid)
-        while len(self._waiting) > _KEPT:
-            self._waiting.popitem(last=False)
 
     def forget(self, uid: str) -> None:
         """This pod waits for nothing more."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from aliquot.client import AsyncPool, Lease, LeaseChanged, NodeChanged, PoolError, Resynced, Slice, SliceState
+from aliquot.common.latest import Latest
 from aliquot.kube.core import names
-from aliquot.kube.core.leases import ENDED, KubeLease, Part, is_ours
+from aliquot.kube.core.leases import ENDED, KubeLease, Part
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,7 @@ def _part(part: Slice) -> Part:
 class LeaseBook:
     """See the module's docstring. `run` follows; until `synced` nothing may be decided by it."""
 
-    def __init__(self, pool: AsyncPool, cluster: str, now_ms: Callable[[], int] = now_ms) -> None:
-        self._now_ms = now_ms
+    def __init__(self, pool: AsyncPool, cluster: str) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
         """Of each live lease of ours: when the pool says it was granted, and when that was seen."""
         self.pool = pool
@@ -87,7 +86,7 @@ class LeaseBook:
         self.on_freed: list[Callable[[], None]] = []
         """Told that something may fit which did not: a lease of anybody ended, a node changed."""
         self._live: dict[str, KubeLease] = {}
-        self._ended: OrderedDict[str, KubeLease] = OrderedDict()
+        self._ended: Latest[str, KubeLease] = Latest(_ENDED_KEPT)
         self._of_pod: dict[str, str] = {}
         self._of_gang: dict[tuple[str, str], str] = {}
         self._nodes_of: dict[str, tuple[str, ...]] = {}
@@ -164,7 +163,7 @@ class LeaseBook:
             self._dirty((*before, *nodes) if before != nodes else nodes)
         if before and (lease.state == ENDED or before != nodes):
             self._tell_freed()
-        if not is_ours(lease.labels, self.cluster):
+        if lease.labels.get(names.LEASE_CLUSTER) != self.cluster:  # several may share one pool
             return None
         ours = kube_lease(lease)
         known = self.get(lease.lease_id)
@@ -183,7 +182,7 @@ class LeaseBook:
         """When this grant was first seen here, by this machine's clock: others' clocks may differ by hours."""
         granted_ms, seen_ms = self._seen.get(lease.lease_id, (-1, 0))
         if granted_ms != lease.granted_ms:
-            seen_ms = self._now_ms()
+            seen_ms = now_ms()
             self._seen[lease.lease_id] = lease.granted_ms, seen_ms
         return seen_ms
 
@@ -204,9 +203,6 @@ class LeaseBook:
         if lease.live:
             return  # it is missing in a list: how it ended is not known, and is asked when it matters
         self._ended[lease.lease_id] = lease
-        self._ended.move_to_end(lease.lease_id)
-        while len(self._ended) > _ENDED_KEPT:
-            self._ended.popitem(last=False)
 
     def _tell_freed(self) -> None:
         for tell in self.on_freed:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from aliquot.client import AsyncPool, NodeFit, PoolError, Request
+from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_FITS_NODES
 
 _REQUESTS_MAX: Final = 128
@@ -60,7 +61,7 @@ class FitsCache:
         self._pool = pool
         self._age_max_s = age_max_s
         self._lag_s = lag_s
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: Latest[str, _Entry] = Latest(_REQUESTS_MAX)
 
     def dirty(self, nodes: Iterable[str]) -> None:
         """Something changed on these nodes."""
@@ -88,12 +89,10 @@ class FitsCache:
         now = asyncio.get_running_loop().time()
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry(now)
+            entry = _Entry(now)
         elif now - entry.asked_at > self._age_max_s:
-            entry = self._entries[key] = _Entry(now, binding=entry.binding)
-        self._entries.move_to_end(key)
-        while len(self._entries) > _REQUESTS_MAX:
-            self._entries.popitem(last=False)
+            entry = _Entry(now, binding=entry.binding)
+        self._entries[key] = entry  # as the one that was asked about last
         late = now - self._lag_s
         wanted = set(nodes).difference(entry.members)
         wanted |= {node for node, since in entry.stale.items() if since <= late and node in entry.members}

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
 from aliquot.client import (
-    AsyncPool,
     IdempotencyMismatch,
     Lease,
     LeaseNotFound,
@@ -25,7 +23,8 @@ from aliquot.client import (
     Request,
     WaitUntil,
 )
-from aliquot.kube.core.leases import KubeLease, lease_key
+from aliquot.common.latest import Latest
+from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.names import LEASE_ATTEMPT
 from aliquot.kube.holding.batching import GrantBatches
 from aliquot.kube.holding.book import LeaseBook, kube_lease
@@ -40,11 +39,11 @@ _GRANT_S: Final = 10.0
 class Granter:
     """See the module's docstring."""
 
-    def __init__(self, pool: AsyncPool, book: LeaseBook) -> None:
-        self.batches = GrantBatches(pool)
-        self._pool = pool
+    def __init__(self, book: LeaseBook) -> None:
+        self.batches = GrantBatches(book.pool)
+        self._pool = book.pool
         self._book = book
-        self._attempts: OrderedDict[str, int] = OrderedDict()
+        self._attempts: Latest[str, int] = Latest(_SUBJECTS_KEPT)
         """The attempt that comes next, of subjects that have had some."""
 
     async def for_pod(self, uid: str, request: Request, node: str) -> KubeLease:
@@ -114,18 +113,20 @@ class Granter:
     ) -> KubeLease:
         first = self._attempts.get(subject, 0)
         for attempt in range(first, first + _ATTEMPTS_MAX):
-            asked = request
+            # A key for each attempt: while one's lease lives there can be no second.
+            asked, key = request, subject
             if attempt:
+                key = f"{subject}#{attempt}"
                 asked = replace(request, labels={**request.labels, LEASE_ATTEMPT: str(attempt)})
             try:
-                lease = await grant(asked, lease_key(subject, attempt))
+                lease = await grant(asked, key)
             except IdempotencyMismatch:
                 # That attempt was for another place. It has ended, or it must before there is a next.
                 await self._end_attempt(subject, request, attempt)
                 continue
             found = self._book.take(lease) or kube_lease(lease)
             if found.live and found.state != "RELEASING":
-                self._remember(subject, attempt)
+                self._attempts[subject] = attempt
                 return found
         raise IdempotencyMismatch(
             f"{subject}: {_ATTEMPTS_MAX} leases for it have ended", hint="delete the pod; its owner makes another"
@@ -140,12 +141,6 @@ class Granter:
                 and subject in {ours.pod_uid, f"{ours.namespace}/{ours.gang}"}
             ):
                 await self.undo(ours, "granted for another place", wait=True)
-
-    def _remember(self, subject: str, attempt: int) -> None:
-        self._attempts[subject] = attempt
-        self._attempts.move_to_end(subject)
-        while len(self._attempts) > _SUBJECTS_KEPT:
-            self._attempts.popitem(last=False)
 
 
 class Locks:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from aliquot.common.latest import Latest
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.informer import SILENCE_S, Informer
@@ -23,7 +23,8 @@ class PodIndex:
         """Told `(before, after)` of each change."""
         self._by_uid: dict[str, str] = {}
         self._by_gang: dict[tuple[str, str], set[str]] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self.deleted: Latest[str, None] = Latest(_DELETED_KEPT)
+        """Uids of pods that the API server has said, lately, are gone: a uid never comes back."""
         self.informer: Informer[RawPod, PodRecord] = Informer(
             client,
             resources.PODS,
@@ -48,11 +49,6 @@ class PodIndex:
         """One pod."""
         return self.informer.get(self._by_uid.get(uid, ""))
 
-    @property
-    def deleted(self) -> Container[str]:
-        """Uids of pods that the API server has said, lately, are gone: a uid never comes back."""
-        return self._deleted
-
     def of_gang(self, namespace: str, gang: str) -> list[PodRecord]:
         """The pods of a gang."""
         found = (self.informer.get(key) for key in self._by_gang.get((namespace, gang), ()))
@@ -61,9 +57,7 @@ class PodIndex:
     def _changed(self, key: str, before: PodRecord | None, after: PodRecord | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._by_uid.pop(before.uid, None)
-            self._deleted[before.uid] = None
-            while len(self._deleted) > _DELETED_KEPT:
-                self._deleted.popitem(last=False)
+            self.deleted[before.uid] = None
         if before is not None and before.gang is not None:
             members = self._by_gang.get((before.namespace, before.gang.name), set())
             members.discard(key)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from typing import Final
 
+from aliquot.client import Explanation
+from aliquot.common.latest import Latest
 from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.objects import Events, Regarding
 
@@ -17,13 +18,20 @@ _KEPT: Final = 10_000
 _WAITING_MAX: Final = 1_000
 
 
+def why_not(explanation: Explanation) -> str:
+    """What a request lacks and what would help: the summary mostly says both, and nothing is to be said twice."""
+    changes = [missing.smallest_change for missing in explanation.missing if missing.smallest_change]
+    said = not changes or any(change in explanation.summary for change in changes)
+    return explanation.summary if said else f"{explanation.summary}; smallest change: {changes[0]}"
+
+
 class Teller:
     """Events are written beside the work, by one task: `run`. What is too much is dropped, and counted."""
 
     def __init__(self, events: Events) -> None:
         self.dropped = 0
         self._events = events
-        self._told: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        self._told: Latest[tuple[str, str], tuple[str, float]] = Latest(_KEPT)
         self._queue: asyncio.Queue[tuple[Regarding, str, str, bool]] = asyncio.Queue(_WAITING_MAX)
 
     def tell(self, about: Regarding, reason: str, message: str, *, warning: bool = False) -> None:
@@ -34,9 +42,6 @@ class Teller:
         if told == message and now - at < _EVERY_S:
             return
         self._told[key] = (message, now)
-        self._told.move_to_end(key)
-        while len(self._told) > _KEPT:
-            self._told.popitem(last=False)
         try:
             self._queue.put_nowait((about, reason, message, warning))
         except asyncio.QueueFull:

@@ -7,12 +7,10 @@ is patched into the Node instead, and again whenever the Node has lost it, as on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.node.agent import devices_in
-from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.resources import (
     MEMORY_RESOURCE,
     NOTHING,
@@ -23,6 +21,7 @@ from aliquot.kube.node.core.resources import (
 )
 from aliquot.kube.node.device_plugin import DevicePlugin
 from aliquot.kube.node.objects import NODE_CONDITION, Condition, NodeRecord
+from aliquot.kube.node.parts import NodeParts
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +34,10 @@ OWNERS_S = 60.0
 class Advertiser:
     """Use from one event loop. Without a plugin nothing is advertised but who owns the devices."""
 
-    def __init__(
-        self,
-        node: str,
-        plugin: DevicePlugin | None,
-        cluster: ApiServer,
-        monotonic_s: Callable[[], float],
-        *,
-        pool_names: Collection[str] = (),
-    ) -> None:
-        self._node = node
+    def __init__(self, parts: NodeParts, plugin: DevicePlugin | None) -> None:
+        self._node, self._pool_names = parts.node, parts.pool_names
+        self._cluster, self._monotonic_s = parts.cluster, parts.monotonic_s
         self._plugin = plugin
-        self._cluster = cluster
-        self._monotonic_s = monotonic_s
-        self._pool_names = tuple(dict.fromkeys(pool_names))
-        """What the pool calls this node; who places pods knows it by the cluster's name alone."""
         self.offered = False
         """Whether this node offers anything: its GPUs are nobody else's, and the pool has it by this name."""
         self._heard_s = float("-inf")
@@ -88,7 +76,7 @@ class Advertiser:
             self._asked_s = now_s
 
     def _condition(self, owners: list[str]) -> Condition:
-        if self._pool_names and self._node not in self._pool_names:
+        if self._node not in self._pool_names:
             return Condition(
                 NODE_CONDITION,
                 "False",
@@ -119,7 +107,7 @@ class Advertiser:
         ):
             return
         if condition.status != "True":
-            self._say(condition.message)
+            self._say(condition.message or "")
         try:
             await self._cluster.patch_node_status(self._node, {MEMORY_RESOURCE: wanted}, condition)
         except KubeError as error:

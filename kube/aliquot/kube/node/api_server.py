@@ -48,16 +48,9 @@ class _ContainerStatus(msgspec.Struct, gc=False):
     state: _State | None = None
 
 
-class _Condition(msgspec.Struct, gc=False):
-    type: str
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-
-
 class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
 
@@ -71,7 +64,7 @@ class _Pod(msgspec.Struct, gc=False):
 class _NodeStatus(msgspec.Struct, gc=False):
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
 
 
 class _Node(msgspec.Struct, gc=False):
@@ -90,9 +83,6 @@ class _Slice(msgspec.Struct, gc=False):
 
 class _Slices(msgspec.Struct, gc=False):
     items: list[_Slice]
-
-
-_CLAIM = msgspec.json.Decoder(RawClaim)
 
 
 class ApiServer:
@@ -128,18 +118,12 @@ class ApiServer:
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name as it is now, not from a cache; None: there is none."""
-        try:
-            data = await self._client.get(resources.PODS.path(namespace, name))
-        except KubeNotFound:
-            return None
-        return _pod(msgspec.json.decode(data, type=_Pod))
+        found = await self._client.find(resources.PODS.path(namespace, name), _Pod)
+        return None if found is None else _pod(found)
 
     async def claim(self, namespace: str, name: str) -> RawClaim | None:
         """The ResourceClaim of that name as it is now, not from a cache; None: there is none."""
-        try:
-            return _CLAIM.decode(await self._client.get(resources.RESOURCE_CLAIMS.path(namespace, name)))
-        except KubeNotFound:
-            return None
+        return await self._client.find(resources.RESOURCE_CLAIMS.path(namespace, name), RawClaim)
 
     async def publish(self, make: Callable[[int], Mapping[str, Any]]) -> None:
         """Put a ResourceSlice in the place of the one by its name, unless it says the same. `make(generation)` makes
@@ -147,9 +131,8 @@ class ApiServer:
         """
         wanted = dict(make(1))
         path = resources.RESOURCE_SLICES.path(name=wanted["metadata"]["name"])
-        try:
-            there = msgspec.json.decode(await self._client.get(path))
-        except KubeNotFound:
+        there = await self._client.find(path, dict[str, Any])
+        if there is None:
             await self._client.post(resources.RESOURCE_SLICES.path(), wanted)
             return
         generation = int(there["spec"]["pool"]["generation"])
@@ -161,12 +144,10 @@ class ApiServer:
 
     async def foreign_drivers(self, node: str) -> frozenset[str]:
         """Drivers that have ResourceSlices for this node; a cluster without ResourceSlices has none."""
-        try:
-            data = await self._client.get(resources.RESOURCE_SLICES.path(), {"fieldSelector": f"spec.nodeName={node}"})
-        except KubeNotFound:
-            return frozenset()
-        found = msgspec.json.decode(data, type=_Slices).items
-        return frozenset(each.spec.driver for each in found if each.spec.node_name == node)
+        of_node = {"fieldSelector": f"spec.nodeName={node}"}
+        found = await self._client.find(resources.RESOURCE_SLICES.path(), _Slices, of_node)
+        slices = found.items if found is not None else ()
+        return frozenset(each.spec.driver for each in slices if each.spec.node_name == node)
 
     async def patch_node_status(self, node: str, amounts: Mapping[str, str], condition: Condition) -> None:
         """Set capacity and allocatable of these resources, and a condition; the rest of the status stays."""
@@ -193,16 +174,10 @@ async def _following(informer: Informer[Any, Any]) -> AsyncIterator[None]:
 
 
 def _written(condition: Condition) -> dict[str, str]:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": objects.now_text(),
-    }
+    return {**msgspec.to_builtins(condition), "lastTransitionTime": objects.now_text()}
 
 
-def _conditions(found: list[_Condition] | None) -> dict[str, tuple[str, str, str]]:
+def _conditions(found: list[Condition] | None) -> dict[str, tuple[str, str, str]]:
     return {each.type: (each.status, each.reason or "", each.message or "") for each in found or []}
 
 

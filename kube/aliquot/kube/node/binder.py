@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from aliquot.client import AgentError
@@ -17,18 +17,15 @@ from aliquot.client.local import CgroupAttachment, LocalStatus
 from aliquot.common.errors import AliquotError
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.pods import Assignment
-from aliquot.kube.node.agent import Agent
-from aliquot.kube.node.api_server import ApiServer
-from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.containers import Containers
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment, read_assignment
 from aliquot.kube.node.core.claimants import Claimants, Member
 from aliquot.kube.node.identity import NotBound, decide, holders_of
-from aliquot.kube.node.injection import Injection, place
+from aliquot.kube.node.injection import place
 from aliquot.kube.node.objects import Pod
-from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
-from aliquot.kube.node.records import Bound, Records
-from aliquot.kube.node.reporting import Reporting
+from aliquot.kube.node.parts import NodeParts
+from aliquot.kube.node.pod_resources import KUBELET_ERRORS
+from aliquot.kube.node.records import Bound
 
 log = logging.getLogger(__name__)
 
@@ -43,38 +40,18 @@ _TRIED_AGAIN = (NotBound, AgentError, KubeError, *KUBELET_ERRORS)
 class NotPrepared(AliquotError):
     """A container can't have its limits, so it must not start."""
 
-    reason = "NOT_PREPARED"
-
 
 class Binder:
-    """Use from one event loop. `node_names`: what this node is called, by the cluster and by the pool."""
+    """Use from one event loop."""
 
-    def __init__(
-        self,
-        *,
-        node_names: Collection[str],
-        agent: Agent,
-        resources: PodResources,
-        cluster: ApiServer,
-        cgroups: PodCgroups,
-        injection: Injection,
-        records: Records,
-        reporting: Reporting,
-        monotonic_s: Callable[[], float],
-        prepare_s: float = PREPARE_S,
-    ) -> None:
-        self._node_names = frozenset(node_names)
-        self._agent = agent
-        self._resources = resources
-        self._cluster = cluster
-        self._cgroups = cgroups
-        self._injection = injection
-        self._records = records
-        self._reporting = reporting
-        self._monotonic_s = monotonic_s
-        self._prepare_s = prepare_s
+    def __init__(self, parts: NodeParts, *, prepare_s: float = PREPARE_S) -> None:
+        self._node_names = {parts.node, *parts.pool_names}
+        self._agent, self._resources, self._cluster = parts.agent, parts.resources, parts.cluster
+        self._cgroups, self._injection = parts.cgroups, parts.injection
+        self._records, self._reporting = parts.records, parts.reporting
+        self._monotonic_s, self._prepare_s = parts.monotonic_s, prepare_s
         self._locks: dict[str, asyncio.Lock] = {}
-        self.containers = Containers(cgroups, records, injection, monotonic_s)
+        self.containers = Containers(parts)
         self._claimants = Claimants()
 
     def seen(self, pods: Mapping[str, Pod]) -> None:

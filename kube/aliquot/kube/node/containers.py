@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.resources import PERCENT_RESOURCE
 from aliquot.kube.node.identity import NotBound
-from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.objects import Pod
-from aliquot.kube.node.records import Records
+from aliquot.kube.node.parts import NodeParts
 
 PATIENCE_S = 15.0
 """How long a container may seem to be somewhere else, or without what it was given, before its pod is told."""
@@ -18,13 +14,9 @@ PATIENCE_S = 15.0
 class Containers:
     """Use from one event loop."""
 
-    def __init__(
-        self, cgroups: PodCgroups, records: Records, injection: Injection, monotonic_s: Callable[[], float]
-    ) -> None:
-        self._cgroups = cgroups
-        self._records = records
-        self._injection = injection
-        self._monotonic_s = monotonic_s
+    def __init__(self, parts: NodeParts) -> None:
+        self._cgroups, self._records, self._injection = parts.cgroups, parts.records, parts.injection
+        self._monotonic_s = parts.monotonic_s
         self.patience_s = PATIENCE_S
         self._wrong_since: dict[str, dict[str, float]] = {}
         """By uid and word."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.common.errors import AliquotError
+from aliquot.kube.node.channels import listen
 from aliquot.kube.node.core.resources import NOTHING, PERCENT_RESOURCE, Advertised, unit_names
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
@@ -49,12 +50,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
     async def serve(self, socket: Path) -> None:
         """Listen on a socket, in place of what is there. Raises `OSError`, `RuntimeError`."""
         await self.close()
-        await asyncio.to_thread(socket.unlink, missing_ok=True)
-        server = grpc.aio.server()
-        rpc.add_DevicePluginServicer_to_server(self, server)
-        server.add_insecure_port(f"unix:{socket}")
-        await server.start()
-        self._server = server
+        self._server = await listen(socket, rpc.add_DevicePluginServicer_to_server, self)
 
     async def close(self) -> None:
         """Stop listening."""

@@ -4,7 +4,7 @@
 there when the pod is known, before the container starts. Two ways, by what the runtime can do:
 
     cdi     the promise names a device of the Container Device Interface, whose description is written later: with all
-            variables and folders. Runtimes since containerd 1.7 and CRI-O 1.24 can; older ones drop it silently
+            variables and folders. Runtimes since containerd 1.7 and CRI-O 1.26 can; older ones drop it silently
     mounts  the promise is a mount of one folder, a link to it is put there later. Variables are those of the pod, which
             it has from its annotations
 """

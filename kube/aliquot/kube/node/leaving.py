@@ -7,11 +7,9 @@ from collections.abc import Mapping
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.api.errors import KubeError
-from aliquot.kube.node.api_server import ApiServer
-from aliquot.kube.node.cgroups import PodCgroups
-from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.objects import Pod
-from aliquot.kube.node.records import Bound, Records
+from aliquot.kube.node.parts import NodeParts
+from aliquot.kube.node.records import Bound
 from aliquot.kube.node.releasing import Release
 
 log = logging.getLogger(__name__)
@@ -20,13 +18,9 @@ log = logging.getLogger(__name__)
 class Leaving:
     """Use from one event loop."""
 
-    def __init__(
-        self, cluster: ApiServer, records: Records, cgroups: PodCgroups, injection: Injection, release: Release | None
-    ) -> None:
-        self._cluster = cluster
-        self._records = records
-        self._cgroups = cgroups
-        self._injection = injection
+    def __init__(self, parts: NodeParts, release: Release | None) -> None:
+        self._cluster, self._records = parts.cluster, parts.records
+        self._cgroups, self._injection = parts.cgroups, parts.injection
         self._release = release
         """None: whoever asked for the leases gives them back."""
 

@@ -25,16 +25,9 @@ MAX_BYTES = 16 << 20
 class PodResources:
     """Use from one event loop."""
 
-    def __init__(
-        self,
-        socket: Path,
-        monotonic_s: Callable[[], float],
-        *,
-        interval_s: float = INTERVAL_S,
-    ) -> None:
+    def __init__(self, socket: Path, monotonic_s: Callable[[], float]) -> None:
         self._socket = socket
         self._monotonic_s = monotonic_s
-        self._interval_s = interval_s
         self._lock = asyncio.Lock()
         self._asked_s = self._answered_s = float("-inf")
         self._held: Held = {}
@@ -48,7 +41,7 @@ class PodResources:
             async with self._lock:  # who waits here has the answer of who went first, if it is new enough
                 if self._answered_s >= moment_s:
                     break
-                wait_s = self._asked_s + self._interval_s - self._monotonic_s()
+                wait_s = self._asked_s + INTERVAL_S - self._monotonic_s()
                 if wait_s > 0:
                     await asyncio.sleep(wait_s)
                 asked_s = self._asked_s = self._monotonic_s()

@@ -31,10 +31,9 @@ Seen = tuple[int, int] | None
 class Registration:
     """`folder`: the kubelet's, of device plugins."""
 
-    def __init__(self, plugin: DevicePlugin, folder: Path, *, look_s: float = LOOK_S) -> None:
+    def __init__(self, plugin: DevicePlugin, folder: Path) -> None:
         self.plugin = plugin
         self._folder = folder
-        self._look_s = look_s
         self.problem = "not registered with the kubelet yet"
         """Why it is not registered; empty when it is."""
 
@@ -48,7 +47,7 @@ class Registration:
                 registered = None
             elif now != registered or now[1] is None:
                 registered = await self._register()
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(LOOK_S)
 
     async def _register(self) -> tuple[Seen, Seen] | None:
         kubelet, own = self._folder / KUBELET_SOCKET, self._folder / self.plugin.socket_name

@@ -24,6 +24,7 @@ from aliquot.kube.node.dra.publishing import Publisher
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection
 from aliquot.kube.node.leaving import Leaving
 from aliquot.kube.node.objects import Pod
+from aliquot.kube.node.parts import NodeParts
 from aliquot.kube.node.pod_resources import PodResources
 from aliquot.kube.node.records import Records
 from aliquot.kube.node.registration import Registration
@@ -58,26 +59,24 @@ class NodeService:
         self.agent = Agent(settings.agent_socket)
         self.cluster = cluster
         self.reporting = Reporting(cluster)
-        injection, records = _injection(settings), Records(settings.state_dir / "bound")
-        cgroups = PodCgroups(settings.cgroup_root, settings.kubelet_cgroup_root)
-        self.binder = Binder(
-            node_names={node, info.node_id, info.node_name},
+        parts = NodeParts(
+            node=node,
+            pool_names=(info.node_id, info.node_name),
             agent=self.agent,
             resources=PodResources(settings.pod_resources, time.monotonic),
             cluster=cluster,
-            cgroups=cgroups,
-            injection=injection,
-            records=records,
+            cgroups=PodCgroups(settings.cgroup_root, settings.kubelet_cgroup_root),
+            injection=_injection(settings),
+            records=Records(settings.state_dir / "bound"),
             reporting=self.reporting,
-            monotonic_s=time.monotonic,
         )
-        self.leaving = Leaving(cluster, records, cgroups, injection, release)
+        self.binder = Binder(parts)
+        self.leaving = Leaving(parts, release)
         dra = settings.mode is Mode.DRA
-        self.claims = _claims(settings, node, cluster, self.binder, injection) if dra else None
-        plugin = None if dra else DevicePlugin(injection, self.binder.prepare)
+        self.claims = _claims(settings, parts, self.binder) if dra else None
+        plugin = None if dra else DevicePlugin(parts.injection, self.binder.prepare)
         self.registration = Registration(plugin, settings.device_plugins) if plugin is not None else None
-        names = (info.node_id, info.node_name)
-        self.advertiser = Advertiser(node, plugin, cluster, time.monotonic, pool_names=names)
+        self.advertiser = Advertiser(parts, plugin)
         self._changed = asyncio.Event()
         self._listed = False
 
@@ -176,19 +175,13 @@ def _injection(settings: Settings) -> Injection:
     return MountInjection(settings.state_dir / "places", LIBRARY if settings.preload else "")
 
 
-def _claims(settings: Settings, node: str, cluster: ApiServer, binder: Binder, injection: Injection) -> Claims:
+def _claims(settings: Settings, parts: NodeParts, binder: Binder) -> Claims:
     if settings.injection is not InjectionMode.CDI:
         raise CdiNeeded(
             "claims are given to containers by CDI, and injection is by mounts",
             hint="set injection to cdi (containerd from 1.7 with enable_cdi), or mode to classic",
         )
     prepared = PreparedClaims(settings.state_dir / "claims")
-    preparer = Preparer(
-        node=node,
-        cluster=cluster,
-        binder=binder,
-        claims=prepared,
-        injection=injection,
-    )
+    preparer = Preparer(parts, binder, prepared)
     plugin = DraPlugin(preparer.prepare, preparer.unprepare)
-    return Claims(prepared, plugin, Publisher(node, cluster, time.monotonic))
+    return Claims(prepared, plugin, Publisher(parts))

@@ -122,37 +122,29 @@ class Sending:
 class Receiving:
     """The receiver's end: what was accepted, and how much of it is done."""
 
-    __slots__ = ("_done", "_held_bytes", "_limits", "_received", "_told")
+    __slots__ = ("_held_bytes", "_limits", "_told", "done", "received")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._received = 0
-        self._done = 0
+        self.received = 0
+        """So many frames were accepted, done or not."""
+        self.done = 0
+        """So many frames are done."""
         self._held_bytes = 0
         self._told = 0
 
     @property
-    def received(self) -> int:
-        """So many frames were accepted, done or not."""
-        return self._received
-
-    @property
-    def done(self) -> int:
-        """So many frames are done."""
-        return self._done
-
-    @property
     def held(self) -> int:
         """So many frames were accepted and are not done."""
-        return self._received - self._done
+        return self.received - self.done
 
     def accept(self, first: int, frames: Sequence[bytes]) -> list[bytes]:
         """Those of a message's frames that are new, to be done in this order. Raises `WindowError` where some are
         missing before them, one is too long, or more is under way than may be.
         """
-        if first > self._received:
-            raise WindowError(f"frame {first} came after {self._received} frames")
-        new = list(frames[self._received - first :])
+        if first > self.received:
+            raise WindowError(f"frame {first} came after {self.received} frames")
+        new = list(frames[self.received - first :])
         size = sum(map(len, new))
         if any(len(frame) > FRAME_BYTES_MAX for frame in new):
             raise WindowError(f"a frame is longer than {FRAME_BYTES_MAX} bytes")
@@ -160,24 +152,24 @@ class Receiving:
         held = self.held + len(new)
         if held > 1 and (held > self._limits.frames_max or held_bytes > self._limits.bytes_max):
             raise WindowError("more is under way than the window allows")
-        self._received += len(new)
+        self.received += len(new)
         self._held_bytes = held_bytes
         return new
 
     def finish(self, frame: bytes) -> None:
         """The next one is done."""
-        self._done += 1
+        self.done += 1
         self._held_bytes -= len(frame) + FRAME_COST_BYTES
 
     def told(self) -> int:
         """What to acknowledge in a message that is sent now."""
-        self._told = self._done
-        return self._done
+        self._told = self.done
+        return self.done
 
     def owes(self) -> bool:
         """Whether something is done that the other end was not told."""
-        return self._told < self._done
+        return self._told < self.done
 
     def owes_much(self, since_bytes: int) -> bool:
         """Whether the other end should be told at once, or it might stand still: `since_bytes` are done since."""
-        return since_bytes * 4 >= self._limits.bytes_max or (self._done - self._told) * 4 >= self._limits.frames_max
+        return since_bytes * 4 >= self._limits.bytes_max or (self.done - self._told) * 4 >= self._limits.frames_max

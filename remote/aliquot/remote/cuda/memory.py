@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
+from aliquot.common.closing import Closing
 from aliquot.remote.core import driving
 from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.driving import ROWS_HEADER, WRITE_HEADER, Kind
+from aliquot.remote.cuda.held import Dropped
 from aliquot.remote.cuda.link import Link
 from aliquot.remote.cuda.streams import Stream, handle_of
 
@@ -27,47 +27,22 @@ class Pointer:
         return Pointer(self.memory, self.offset + more)
 
 
-class Memory:
+class Memory(Dropped, Closing):
     """An allocation, freed when it is closed or nobody has it any more. `Device.allocate` makes one.
 
     All sizes, offsets and pitches are in bytes. What is queued is done in the order of its stream; None is the
     session's own. `read` and `read_rows` wait; nothing else does.
     """
 
-    __slots__ = ("__weakref__", "_handle", "_link", "size")
+    __slots__ = ("size",)
 
     def __init__(self, link: Link, handle: int, size: int) -> None:
-        self._link = link
-        self._handle = handle
+        super().__init__(link, handle)
         self.size = size
         """Bytes."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
     def __add__(self, offset: int) -> Pointer:
         return Pointer(self, offset)
-
-    @property
-    def handle(self) -> int:
-        """The number by which the server knows it. Raises `ValueError` after `close`."""
-        if not self._handle:
-            raise ValueError("the memory was given back")
-        return self._handle
-
-    def close(self) -> None:
-        """Give it back, once what was queued before is done."""
-        handle, self._handle = self._handle, 0
-        if handle:
-            self._link.let_go(handle)
 
     def write(self, data: Data, offset: int = 0, *, stream: Stream | None = None) -> None:
         """Queue bytes to be put there."""

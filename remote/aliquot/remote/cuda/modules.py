@@ -8,6 +8,7 @@ from aliquot.remote.core import driving
 from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.driving import IMAGE_BYTES_MAX, IMAGE_HEADER, Kind
 from aliquot.remote.core.parameters import Layout, Value
+from aliquot.remote.cuda.held import Held
 from aliquot.remote.cuda.link import Link
 from aliquot.remote.cuda.memory import Memory, Pointer
 from aliquot.remote.cuda.streams import Stream, handle_of
@@ -17,14 +18,15 @@ Size = int | tuple[int, ...]
 Argument = int | float | bytes | Memory | Pointer | None
 
 
-class Module:
-    """PTX, a cubin or a fat binary, loaded. `Device.load` makes one. It stays loaded until it is closed."""
+class Module(Held):
+    """PTX, a cubin or a fat binary, loaded. `Device.load` makes one. It stays loaded until it is closed: then its
+    kernels and variables are gone.
+    """
 
     def __init__(self, link: Link, image: bytes) -> None:
         if len(image) > IMAGE_BYTES_MAX:
             raise ValueError(f"an image of {len(image)} bytes; {IMAGE_BYTES_MAX} are allowed")
-        self._link = link
-        self._handle = link.handle()
+        super().__init__(link, link.handle())
         for start in range(0, len(image), _CHUNK_BYTES):
             part = image[start : start + _CHUNK_BYTES]
             link.send(IMAGE_HEADER.pack(Kind.IMAGE, self._handle) + part)
@@ -48,12 +50,6 @@ class Module:
         handle = self._link.handle()
         found = self._link.ask(lambda request: driving.Variable(request, handle, self._handle, name))
         return Memory(self._link, handle, found.value)
-
-    def close(self) -> None:
-        """Unload it, once what was queued before is done. Its kernels and variables are gone then."""
-        handle, self._handle = self._handle, 0
-        if handle:
-            self._link.let_go(handle)
 
 
 class Kernel:

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from aliquot.remote.core import driving
+from aliquot.remote.cuda.held import Dropped
 from aliquot.remote.cuda.link import Link
 
 
-class _Thing:
-    __slots__ = ("__weakref__", "_handle", "_link")
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._handle = link.handle()
-
-    def __del__(self) -> None:
-        self.close()
-
-    @property
-    def handle(self) -> int:
-        """The number by which the server knows it. Raises `ValueError` after `close`."""
-        if not self._handle:
-            raise ValueError("it was given back")
-        return self._handle
-
-    def close(self) -> None:
-        """Give it back, once what was queued before is done."""
-        handle, self._handle = self._handle, 0
-        if handle:
-            self._link.let_go(handle)
+class _Awaited(Dropped):
+    __slots__ = ()
 
     def synchronize(self) -> None:
         """Wait until it is done."""
@@ -38,13 +19,13 @@ class _Thing:
         return bool(self._link.ask(lambda request: driving.Query(request, self.handle)).value)
 
 
-class Event(_Thing):
+class Event(_Awaited):
     """A moment in a stream. `Device.event` makes one."""
 
     __slots__ = ()
 
     def __init__(self, link: Link, *, timed: bool) -> None:
-        super().__init__(link)
+        super().__init__(link, link.handle())
         link.say(driving.Event(self.handle, timed))
 
     def record(self, stream: Stream | None = None) -> None:
@@ -56,13 +37,13 @@ class Event(_Thing):
         return self._link.ask(lambda request: driving.Elapsed(request, self.handle, end.handle)).value / 1e6
 
 
-class Stream(_Thing):
+class Stream(_Awaited):
     """A queue of work on the device, beside others. `Device.stream` makes one."""
 
     __slots__ = ()
 
     def __init__(self, link: Link, priority: int) -> None:
-        super().__init__(link)
+        super().__init__(link, link.handle())
         link.say(driving.Stream(self.handle, priority))
 
     def wait(self, event: Event) -> None:

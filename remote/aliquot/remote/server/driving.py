@@ -80,7 +80,8 @@ class DriverEngine:
         """Raises `OSError`, `DriverError` where the driver or the device can't be used."""
         self._answer = answer
         self._device_uuid = device_uuid
-        self._account = Account(budget)
+        self.account = Account(budget)
+        """What the session holds."""
         self._broken = broken
         self._cuda = cuda()
         self._device = self._cuda.number("cuDeviceGet", ordinal)
@@ -122,14 +123,9 @@ class DriverEngine:
             driving.Attribute: self._attribute,
         }
 
-    @property
-    def account(self) -> Account:
-        """What the session holds."""
-        return self._account
-
     def figures(self) -> dict[str, int]:
         """For the metrics of the lease."""
-        return {"ops": self._ops, "waits": self._waits, "memory_bytes": self._account.used_bytes}
+        return {"ops": self._ops, "waits": self._waits, "memory_bytes": self.account.used_bytes}
 
     # -- frames
 
@@ -205,7 +201,7 @@ class DriverEngine:
             reason = "handle"
         else:
             reason = "cuda" if code else "malformed"
-        used, limit = self._account.budget.used_bytes, self._account.limit_bytes
+        used, limit = self.account.budget.used_bytes, self.account.limit_bytes
         self._send(driving.Fault(self._fault, reason, str(error)[:2000], call, code, asked, used, limit))
 
     def _send(self, message: msgspec.Struct) -> None:
@@ -226,14 +222,14 @@ class DriverEngine:
             return
         cuda = self._cuda
         cuda.call("cuCtxSetCurrent", self._context)  # of this thread, which does all the rest
-        self._things = Things(cuda, self._account)
+        self._things = Things(cuda, self.account)
         major, minor = (cuda.number("cuDeviceGetAttribute", number, self._device) for number in _CAPABILITY)
         self._send(
             driving.Welcome(
                 driving.PROTOCOL,
                 cuda.name(self._device),
                 self._device_uuid,
-                self._account.limit_bytes,
+                self.account.limit_bytes,
                 (major, minor),
                 cuda.number("cuDriverGetVersion"),
                 {name: cuda.number("cuDeviceGetAttribute", at, self._device) for name, at in _ATTRIBUTES.items()},
@@ -246,7 +242,7 @@ class DriverEngine:
         return self._things
 
     def _statistics(self, message: driving.Statistics) -> None:
-        account = self._account
+        account = self.account
         numbers = {
             "used_bytes": account.used_bytes,
             "peak_bytes": account.peak_bytes,

@@ -95,10 +95,6 @@ _NUMBERS = {
 """What definitions may be called."""
 
 
-def _reason(error: BaseException) -> str:
-    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "operator")
-
-
 class TorchEngine:
     """The engine of one session."""
 
@@ -106,14 +102,15 @@ class TorchEngine:
         self._answer = answer
         self._device = device
         self._threads = settings.threads
-        self._store = Store(settings.budget or settings.memory_bytes)
+        self.store = Store(settings.budget or settings.memory_bytes)
+        """What the session holds."""
         self._seed = settings.seed
         self._generator = Generator(device, settings.seed)
         self._templates: dict[int, Executable | Refusal] = {}
         self._defined: dict[tuple[type, int], int] = {}
         self._defined_bytes = 0
         self._blobs = blobs
-        self._graphs = Graphs(self._store, device, self._generator)
+        self._graphs = Graphs(self.store, device, self._generator)
         self._recordings: dict[int, tuple[list[int], list[int]]] = {}
         """Captured steps: their words, and the allocations that they make anew each time."""
         self._welcomed = False
@@ -143,11 +140,6 @@ class TorchEngine:
             messages.Graph: self._graph,
         }
 
-    @property
-    def store(self) -> Store:
-        """What the session holds."""
-        return self._store
-
     def handle(self, frame: bytes) -> None:
         """Do what a frame says. Errors of its content are answered, never raised."""
         began_s = time.perf_counter()
@@ -171,14 +163,14 @@ class TorchEngine:
 
     def figures(self) -> dict[str, int]:
         """For the metrics of the lease: operators done, results that were asked for, bytes held."""
-        return {"ops": self._operators, "waits": self._waits, "memory_bytes": self._store.account.used_bytes}
+        return {"ops": self._operators, "waits": self._waits, "memory_bytes": self.store.account.used_bytes}
 
     def close(self) -> None:
         """Free everything."""
         self._templates.clear()
         self._recordings.clear()
         self._graphs.clear()
-        self._store.clear()
+        self.store.clear()
         self._generator.close()
 
     # ------------------------------------------------------------------------------------------------------ faults
@@ -191,9 +183,9 @@ class TorchEngine:
             return
         self._faults += 1
         self._fault = self._faults
-        account = self._store.account
+        account = self.store.account
         asked = error.asked_bytes if isinstance(error, OutOfMemory) else 0
-        reason = _reason(error)
+        reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), "operator")
         text = str(error).split("\n\nException raised from")[0][:4000] or type(error).__name__
         if operator and reason == "index" and text == "list index out of range":
             reason, text = "malformed", "the stream of operators ends within one"
@@ -225,7 +217,7 @@ class TorchEngine:
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         self._welcomed = True
-        limit_bytes = self._store.account.limit_bytes
+        limit_bytes = self.store.account.limit_bytes
         self._send(messages.Welcome(PROTOCOL, here, self._device.type, limit_bytes, own, self._seed))
 
     def _define(self, template: messages.Template) -> None:
@@ -233,7 +225,7 @@ class TorchEngine:
         self._count(template)
         try:
             self._templates[template.number] = self._graphs.executable(template) or Executable(
-                template, self._store, self._device
+                template, self.store, self._device
             )
         except Exception as error:  # noqa: BLE001 - one bad template must not end what other operators do
             self._templates[template.number] = Refusal(template, error)
@@ -259,7 +251,7 @@ class TorchEngine:
         self._run_words(unpack(frame[1], memoryview(frame)[2:]), 0)
 
     def _run_words(self, words: list[int], depth: int) -> None:
-        templates, store, generator = self._templates, self._store, self._generator
+        templates, store, generator = self._templates, self.store, self._generator
         at, end = 0, len(words)
         while at < end:
             number = words[at]
@@ -291,7 +283,7 @@ class TorchEngine:
     def _run_timed(self, executable: Executable | Refusal, words: list[int], at: int) -> None:
         began_s = time.perf_counter()
         try:
-            executable.run(words, at, self._store, self._generator)
+            executable.run(words, at, self.store, self._generator)
         finally:
             self._within_s += time.perf_counter() - began_s
 
@@ -301,9 +293,9 @@ class TorchEngine:
         self._waits += 1
         if not self._fault:
             try:
-                executable = Executable(message.template, self._store, self._device)
-                self._store.account.require(executable.foreseen_bytes(message.words, 0, self._store))
-                returned = executable.call(message.words, 0, self._store, self._generator)
+                executable = Executable(message.template, self.store, self._device)
+                self.store.account.require(executable.foreseen_bytes(message.words, 0, self.store))
+                returned = executable.call(message.words, 0, self.store, self._generator)
                 self._send(messages.Reply(message.request, self._values(returned, message.handles)))
                 self._operators += 1
                 return
@@ -321,14 +313,14 @@ class TorchEngine:
             for item in items:
                 if isinstance(item, torch.Tensor):
                     tensor = item.resolve_conj().resolve_neg().contiguous()
-                    layout = self._store.layouts.of_tensor(tensor)
+                    layout = self.store.layouts.of_tensor(tensor)
                     handle = next(free, None)
                     if handle is None:
                         raise TemplateError("more tensors were made than handles given")
-                    self._store.check_free(handle)
+                    self.store.check_free(handle)
                     if tensor is item or tensor.untyped_storage().nbytes() != layout.extent_bytes:
                         tensor = tensor.clone()
-                    self._store.put(handle, tensor, layout)
+                    self.store.put(handle, tensor, layout)
                     held.append(handle)
                     values.append(messages.Value(handle, layout.dtype, layout.shape, layout.stride))
                 elif item is None or isinstance(item, (bool, int, float, str)):
@@ -337,7 +329,7 @@ class TorchEngine:
                     raise TemplateError(f"a value of type {type(item).__name__} can't be returned")
         except BaseException:
             for handle in held:
-                self._store.free(handle)
+                self.store.free(handle)
             raise
         return values
 
@@ -345,16 +337,16 @@ class TorchEngine:
         if self._fault:
             return
         _, handle, offset = DATA_HEADER.unpack_from(frame)
-        self._store.get(handle).write(offset, memoryview(frame)[DATA_HEADER.size :])
+        self.store.get(handle).write(offset, memoryview(frame)[DATA_HEADER.size :])
 
     def _fetch(self, message: messages.Fetch) -> None:
         self._waits += 1
         if not self._fault:
             try:
-                layout = self._store.layouts.of(message.dtype, message.shape, message.stride)
-                view = self._store.get(message.handle).view(layout, message.offset)
+                layout = self.store.layouts.of(message.dtype, message.shape, message.stride)
+                view = self.store.get(message.handle).view(layout, message.offset)
                 size_bytes = view.numel() * layout.item_bytes
-                if size_bytes > max(self._store.account.limit_bytes, 1 << 20):
+                if size_bytes > max(self.store.account.limit_bytes, 1 << 20):
                     raise LayoutError(f"a view of {size_bytes} bytes is more than the lease's memory")
                 began_s = time.perf_counter()
                 here = view.contiguous().cpu()
@@ -372,13 +364,13 @@ class TorchEngine:
     def _mark(self, message: messages.Mark) -> None:
         numbers: dict[str, int] = {}
         if message.reset_peak:
-            self._store.account.peak_bytes = self._store.account.used_bytes
+            self.store.account.peak_bytes = self.store.account.used_bytes
         if message.statistics:
             began_s = time.perf_counter()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             self._device_s += time.perf_counter() - began_s
-            account = self._store.account
+            account = self.store.account
             numbers = {
                 "used_bytes": account.used_bytes,
                 "peak_bytes": account.peak_bytes,
@@ -429,7 +421,7 @@ class TorchEngine:
             return
         words, kept = found
         for handle in kept:
-            self._store.free(handle)
+            self.store.free(handle)
         self._run_words(words, 1)
 
     def _graph(self, message: messages.Graph) -> None:
@@ -442,7 +434,7 @@ class TorchEngine:
         if not self._fault:
             for place, (handle, digest) in enumerate(message.items):
                 content = self._blobs.get(digest)
-                allocation = self._store.get(handle)
+                allocation = self.store.get(handle)
                 if content is None or len(content) != allocation.number_bytes:
                     missing.append(place)
                 else:
@@ -452,7 +444,7 @@ class TorchEngine:
     def _blob(self, message: messages.Blob) -> None:
         if self._fault:
             return
-        allocation = self._store.get(message.handle)
+        allocation = self.store.get(message.handle)
         whole = torch.empty(0, dtype=torch.uint8, device=self._device)
         whole.set_(allocation.tensor.untyped_storage(), 0, (allocation.number_bytes,), (1,))
         here = whole.cpu()

@@ -298,7 +298,8 @@ def _without_windows(chain: Chain) -> Chain:
 def _promises(tenancy: Tenancy) -> tuple[object, ...]:
     """All that decides whether more is promised than there is."""
     windows = [(kind, name, quota) for kind, name, quota in _quotas(tenancy) if quota.windows]
-    return promised(tenancy), _bound_to_pools(tenancy), windows
+    bound = sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
+    return promised(tenancy), bound, windows
 
 
 def _quotas(tenancy: Tenancy) -> Iterator[tuple[str, str, Quota]]:
@@ -306,10 +307,6 @@ def _quotas(tenancy: Tenancy) -> Iterator[tuple[str, str, Quota]]:
         yield "t", name, tenant.spec.quota
     for name, queue in sorted(tenancy.queues.items()):
         yield "q", name, queue.spec.quota
-
-
-def _bound_to_pools(tenancy: Tenancy) -> list[tuple[str, QueueSpec]]:
-    return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
 
 
 def _offence(known: Planning, tenant: str, now_ms: int) -> list[Fact]:

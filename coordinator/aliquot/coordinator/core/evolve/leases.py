@@ -210,7 +210,8 @@ def _slices_adopted(state: State, fact: SlicesAdopted) -> None:
         old = lease.find(slice_id)
         assert old is not None
         new = counting.moved(state, lease, old, readopt(old, fact.at_ms), fact.at_ms)
-        _set_lease(state, _with_slice(lease, old, new))
+        slices = tuple(new if piece is old else piece for piece in lease.slices)
+        _set_lease(state, replace(lease, slices=slices))
         state.node_touched(fact.node_id)
 
 
@@ -359,10 +360,6 @@ def _leases_forgotten(state: State, fact: LeasesForgotten) -> None:
 
 def _set_lease(state: State, lease: Lease) -> None:
     counting.put_lease(state, replace(lease, seq=state.seq))
-
-
-def _with_slice(lease: Lease, old: Slice, new: Slice) -> Lease:
-    return replace(lease, slices=tuple(new if piece is old else piece for piece in lease.slices))
 
 
 def _advance(

@@ -53,7 +53,6 @@ class Seen:
     closed: int = 0
     idle: int = 0
     reshaped: int = 0
-    arrivals: int = 0
     started: int = 0
     prices: PriceTable | None = None
 

@@ -295,7 +295,7 @@ class Planning:
         if seen.prices is not state.prices and state.prices is not None:
             seen.prices = state.prices
             self.engine.set_prices(state.prices)
-        self._note_arrivals()
+        self._earn_moves()
         if seen.idle != state.idle.version:
             seen.idle = state.idle.version
             self.look_for_growth(state.idle.at_ms + config.growth_idle_ms)
@@ -313,12 +313,9 @@ class Planning:
             memory.fold_due = True
             memory.timers.add(state.now_ms, Due.FOLD, "")
 
-    def _note_arrivals(self) -> None:
-        """Tell the engine who has come, and what moves they earn that have started."""
+    def _earn_moves(self) -> None:
+        """What moves they earn that have started."""
         state, seen = self._state, self.memory.seen
-        if seen.arrivals != state.arrivals.noted:
-            self.engine.arrived(state.arrivals.noted - seen.arrivals)
-            seen.arrivals = state.arrivals.noted
         if seen.started != state.started:
             live = len(state.leases) - len(state.lines) - len(state.ended)
             self.engine.moves.earn(state.started - seen.started, live)

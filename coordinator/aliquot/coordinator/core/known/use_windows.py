@@ -88,7 +88,7 @@ def _is_hung(span: Span) -> bool:
 class Window:
     """One lease's. Times are the coordinator's."""
 
-    __slots__ = ("_buckets", "_gap_ms", "_known_ms", "_latest", "_since_ms", "_spell", "lease_epoch", "looked_ms")
+    __slots__ = ("_buckets", "_gap_ms", "_latest", "_spell", "known_ms", "lease_epoch", "looked_ms", "since_ms")
 
     def __init__(self, lease_epoch: int) -> None:
         self.lease_epoch = lease_epoch
@@ -97,8 +97,10 @@ class Window:
         self._spell = UseState.UNKNOWN
         """ACTIVE, HUNG, UNKNOWN, or IDLE for any quiet state."""
         self._latest = UseState.UNKNOWN
-        self._since_ms = 0
-        self._known_ms = 0
+        self.since_ms = 0
+        """When what it does now began."""
+        self.known_ms = 0
+        """For how long that was seen."""
         self._gap_ms = 0
         self._buckets: deque[tuple[int, int, int]] = deque(maxlen=BUCKETS)
         """(activity over share in thousandths, known_ms, length_ms) of the latest looks."""
@@ -113,11 +115,11 @@ class Window:
                 return
         elif spell is self._spell:
             self._gap_ms = 0
-            self._known_ms += length_ms
+            self.known_ms += length_ms
             self._latest = kind
             return
         self._spell, self._latest = spell, kind
-        self._since_ms, self._known_ms, self._gap_ms = now_ms - length_ms, length_ms, 0
+        self.since_ms, self.known_ms, self._gap_ms = now_ms - length_ms, length_ms, 0
 
     def count(self, share_milli: int, spans: Sequence[Span]) -> None:
         """Keep what was made of the share in one look, for the figures of efficiency."""
@@ -130,23 +132,13 @@ class Window:
     def state(self, window_ms: int) -> UseState:
         """What the lease does: quiet or hung only after a whole window of it."""
         if self._spell in (UseState.IDLE, UseState.HUNG):
-            return self._latest if self._known_ms >= window_ms else UseState.UNKNOWN
+            return self._latest if self.known_ms >= window_ms else UseState.UNKNOWN
         return self._spell
 
     @property
     def settling(self) -> bool:
         """Whether it may become quiet or hung: nothing is said of it until then."""
         return self._spell in (UseState.IDLE, UseState.HUNG)
-
-    @property
-    def since_ms(self) -> int:
-        """When what it does now began."""
-        return self._since_ms
-
-    @property
-    def known_ms(self) -> int:
-        """For how long that was seen."""
-        return self._known_ms
 
     def efficiency(self) -> Efficiency | None:
         """Of the latest looks; None: nothing is known of them."""

@@ -7,19 +7,19 @@ nothing else: no clock, no hash order, no randomness.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from aliquot.common import catalog
+from aliquot.common.latest import Latest
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
-from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
 from aliquot.coordinator.core.placement.index import ScoreIndex
 from aliquot.coordinator.core.placement.matching import Matcher
-from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
+from aliquot.coordinator.core.placement.mix import ArrivalMix
 from aliquot.coordinator.core.placement.move_budget import MoveBudget
 from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.placement.placer import MemberPlacer
@@ -34,11 +34,6 @@ from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.values.types import Demand, Placement, Shortfall, SlicePlan
 
 POSSIBLE_CACHE_MAX = 4096
-
-LESSON_FIRST = 200
-"""Arrivals before a policy that wants the mix is told of it."""
-
-LESSON_EVERY_MAX = 8192
 
 
 class Engine:
@@ -67,13 +62,12 @@ class Engine:
         """By the name of their policy. Each keeps scores of its own, which are made when somebody asks for them."""
         self._prices: PriceTable | None = None
         self.mix = ArrivalMix() if mix is None else mix
-        """What has arrived lately. Volatile: prices made of it come back as a fact."""
+        """What has arrived lately. Volatile: prices learnt of it (`upkeep.price_learner`) come back as a fact."""
         self.moves = MoveBudget()
         """What may be moved to make room. Volatile too."""
-        self._next_lesson = LESSON_FIRST
         self.matcher = Matcher(inventory)
         """Which MIG profiles serve requests by share or memory."""
-        self._possible: OrderedDict[Demand, bool] = OrderedDict()
+        self._possible: Latest[Demand, bool] = Latest(POSSIBLE_CACHE_MAX)
         self._possible_version = -1
 
     def place(self, demand: Demand) -> Placement | None:
@@ -161,22 +155,6 @@ class Engine:
         chosen = self._placer_of(demand).choose(demand, shape, within)
         return chosen.slices if chosen is not None else None
 
-    def arrived(self, number: int) -> None:
-        """So many arrivals were counted in the mix, whether they were placed or not: what policies learn from.
-
-        A policy that wants the mix is given it anew when the arrivals have doubled, later every few thousand, for all
-        cached scores are thrown away with it. Prices are learnt elsewhere (`upkeep.price_learner`).
-        """
-        if self.mix.noted >= self._next_lesson:
-            self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
-            for placer in self._placers.values():
-                self._teach(placer.policy)
-
-    def _teach(self, policy: Policy) -> None:
-        """Tell a policy of the mix, where it wants that and enough has come."""
-        if policy.mix_dependent and self.mix.noted >= LESSON_FIRST:
-            policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
-
     @property
     def by_prices(self) -> list[tuple[MemberPlacer, Price]]:
         """Those who place by prices: where there are none, nothing is to be learnt."""
@@ -202,7 +180,6 @@ class Engine:
                 return self._placers[""]
             policy = POLICIES[name]()
             placer = self._placers[name] = self._make_placer(policy)
-            self._teach(policy)
             if self._prices is not None and isinstance(policy, Price):
                 policy.set_prices(self._prices)
         return placer
@@ -227,8 +204,6 @@ class Engine:
         known = self._possible.get(demand)
         if known is None:
             known = self._possible[demand] = explain.possible(self.inventory, self.matcher, demand)
-            if len(self._possible) > POSSIBLE_CACHE_MAX:
-                self._possible.popitem(last=False)
         return known
 
     def explain(self, demand: Demand) -> Shortfall:

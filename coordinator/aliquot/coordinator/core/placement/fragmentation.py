@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import DeviceClass, Inventory
-from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
@@ -53,28 +52,13 @@ class Mix:
                 )
         self._unsuited = ~suits | self._cpu_only
 
-    def fragmentation(self, c: Candidates) -> Ints:
-        """[row, 1] weighted fragmentation of each row, in milli-devices times `total_weight`."""
-        return self.of_rows(c.all_left, c.cpu_left[:, 0], c.class_id[:, 0])[:, None]
-
     def of_rows(self, left: Ints, cpu_left: Ints, class_id: Ints) -> Ints:
-        """[row] the same, from [row, device] share left and [row] CPU left and class."""
+        """[row] weighted fragmentation in milli-devices times `total_weight`, from [row, device] share left and [row]
+        CPU left and class.
+        """
         of_row = self._sums(left)
         useless = self._unsuited[class_id] | (cpu_left[:, None] < self._cpu)
         return self._weigh(of_row, left.sum(axis=1)[:, None], useless)
-
-    def fragmentation_after(self, c: Candidates) -> Ints:
-        """[state, shape] the same, were the member's slices on devices in that state."""
-        share = c.share[c.row_of] if len(c.share) > 1 else c.share
-        rest = np.maximum(c.left - share, 0)
-        after = self._of_left.take(rest, axis=0)
-        after -= self._of_left.take(c.left, axis=0)
-        after *= c.count[:, :, None]
-        after += self._sums(c.all_left)[c.row_of][:, None, :]
-        total = c.idle[c.row_of] - c.count * (c.left - rest)
-        useless = (c.cpu_left[c.row_of] - c.cpu)[:, :, None] < self._cpu
-        useless |= self._unsuited[c.class_id[c.row_of]]
-        return self._weigh(after, total[:, :, None], useless)
 
     def _sums(self, left: Ints) -> Floats:
         """[row, type, and type again] devices with enough left, and idle share on the others."""

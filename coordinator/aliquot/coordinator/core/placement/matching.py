@@ -11,13 +11,13 @@ says that either will do (`Demand.or_mig`) is one shape that both suit, so that 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from aliquot.common import catalog
+from aliquot.common.latest import Latest
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceClass, asks_for_part
@@ -43,7 +43,7 @@ class Matcher:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._known: OrderedDict[Demand, tuple[Match, ...]] = OrderedDict()
+        self._known: Latest[Demand, tuple[Match, ...]] = Latest(MATCHES_MAX)
         self._version = -1
         self._partitioned = False
 
@@ -61,8 +61,6 @@ class Matcher:
         known = self._known.get(demand)
         if known is None:
             known = self._known[demand] = self._match(demand)
-            if len(self._known) > MATCHES_MAX:
-                self._known.popitem(last=False)
         return known
 
     def shapes(self, demand: Demand) -> Iterator[Demand]:

@@ -52,7 +52,7 @@ class MemberPlacer:
             scores = None
         if score == NO_SCORE:
             return None
-        if self.policy.utilisation_ties and self.utilisation:
+        if self.utilisation:
             row = self._least_busy(slot, row, score, scores)
         return self._on_row(demand, shape, slot, row)
 
@@ -125,15 +125,14 @@ class MemberPlacer:
         if not shape.count:
             return Chosen(node_id, (), "")
         devices = table.devices_of_row[row]
-        ties = self.policy.utilisation_ties and self.utilisation
         if shape.count == 1 and self.policy.per_device and not demand.avoid_device_uuids:
             best = devices[self.index.device_column(row, slot)]
-            if ties:
+            if self.utilisation:
                 best = _least_busy_twin(self.utilisation, devices, best)
             plan = slice_on(best, shape)
             assert plan is not None, "a cached score said that the slice fits"
             return Chosen(node_id, (plan,), "")
-        picked = pick(devices, shape, avoid=demand.avoid_device_uuids, utilisation=ties or None)
+        picked = pick(devices, shape, avoid=demand.avoid_device_uuids, utilisation=self.utilisation or None)
         assert picked is not None, "a cached score said that the member fits"
         return Chosen(node_id, *picked)
 

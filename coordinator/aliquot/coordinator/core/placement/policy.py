@@ -1,7 +1,7 @@
 """What a placement policy is: a score for each (row, shape), higher is better, in integers.
 
-The engine decides what is feasible, breaks ties (lowest node rank; where the policy allows it, the least
-utilised first), picks devices and keeps scores up to date; a policy only says how good a place is. Scores
+The engine decides what is feasible, breaks ties (the least utilised first, then
+the lowest node rank), picks devices and keeps scores up to date; a policy only says how good a place is. Scores
 must be integers below `SCORE_LIMIT` in size and depend on nothing but the candidates and the policy's own
 parameters: the same row and shape must score the same however they are batched. Floats are allowed on the way
 as long as the result is rounded and does not depend on the order of a sum.
@@ -14,7 +14,6 @@ from typing import ClassVar
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.values.types import Demand
 
 SCORE_LIMIT = 1 << 40
 
@@ -28,11 +27,6 @@ class Policy:
     per_device: ClassVar[bool] = False
     """Scores each device of a row; the engine takes the best one. Otherwise a slice goes to the fitting
     device with the least share left (whole devices: the first free ones)."""
-    utilisation_ties: ClassVar[bool] = True
-    """Between equal scores, prefer the node whose devices are less busy. Off where the published policy's
-    fixed order matters."""
-    mix_dependent: ClassVar[bool] = False
-    """Wants `set_mix` with the shapes that arrive."""
 
     version: int = 0
     """Moves when parameters change, so that cached scores are thrown away."""
@@ -48,6 +42,3 @@ class Policy:
 
     def learn_classes(self, inventory: Inventory) -> None:
         """Take note of the pool's device classes; called before scoring whenever nodes came or went."""
-
-    def set_mix(self, mix: tuple[tuple[Demand, int], ...]) -> None:
-        """Take note of the shapes that arrive and how often. Does nothing unless `mix_dependent`."""

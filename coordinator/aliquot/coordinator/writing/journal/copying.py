@@ -40,11 +40,17 @@ class Copied:
 
 
 def existing(name: str) -> StoredJournal:
-    """The journal of this name, for reading. Raises ConfigError when there is none."""
+    """The journal of this name, or the newest of this folder, for reading. Raises ConfigError when there is none."""
     journal = named(name)
+    if isinstance(journal, SqliteJournal) and (backups := sorted(journal.path.glob("*.db"), key=_written_at)):
+        journal = named(str(backups[-1]))
     if isinstance(journal, SqliteJournal) and not journal.path.is_file():
         raise ConfigError(f"there is no journal at {journal.path}", hint="name it as --journal does: sqlite:PATH")
     return journal
+
+
+def _written_at(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: bool = False) -> Copied:

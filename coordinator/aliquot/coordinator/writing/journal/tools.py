@@ -12,12 +12,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from aliquot.common.entry import Entry
 from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.errors import JournalError
@@ -30,23 +30,9 @@ from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_f
 _EVERYTHING = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class JournalCommand:
-    """The command, as the command line takes it."""
-
-    name: str = "journal"
-    help: str = "look at a coordinator's journal: verify, dump, backup, restore, repair"
-
-    @staticmethod
-    def configure(parser: argparse.ArgumentParser) -> None:
-        """The actions and their options."""
-        _configure(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        """Carry the action out."""
-        code: int = args.journal_action(args)
-        return code
+def _run(args: argparse.Namespace) -> int:
+    code: int = args.journal_action(args)
+    return code
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +42,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         sub = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
         sub.set_defaults(journal_action=action)
         sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object")
-        sub.add_argument("journal", help="sqlite:PATH, a path, or postgres:CONNINFO")
+        sub.add_argument("journal", help="sqlite:PATH, a path, a folder (its newest), or postgres:CONNINFO")
         return sub
 
     add("verify", verify, "check every record and snapshot, and replay all of it")
@@ -217,6 +203,7 @@ def _copied(args: argparse.Namespace, up_to: copying.UpTo, *, past_damage: bool)
     finally:
         source.close()
     said: dict[str, object] = {
+        "journal": str(source.path) if isinstance(source, SqliteJournal) else args.journal,
         "target": args.target,
         "seq": copied.seq,
         "at": dt.datetime.fromtimestamp(copied.at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds"),
@@ -249,4 +236,4 @@ def _moment_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-JOURNAL = JournalCommand()
+JOURNAL = Entry(_configure, _run)

@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AutoscalerSpec:
     """What is to be written."""
 
     namespace: str
@@ -50,46 +50,46 @@ class Plan:
         return SCALED_OBJECT if self.keda else HPA
 
 
-def check(plan: Plan) -> None:
+def check(asked: AutoscalerSpec) -> None:
     """Raises AutoscaleError for what the API server would take and nothing would come of."""
-    if not 0 <= plan.fewest <= plan.most <= _REPLICAS_MAX or not plan.most:
-        raise AutoscaleError(f"from {plan.fewest} to {plan.most} replicas", hint="--min is at most --max")
-    signals = [goal for goal in plan.goals if goal.signal]
-    if plan.fewest == 0 and not plan.keda:
+    if not 0 <= asked.fewest <= asked.most <= _REPLICAS_MAX or not asked.most:
+        raise AutoscaleError(f"from {asked.fewest} to {asked.most} replicas", hint="--min is at most --max")
+    signals = [goal for goal in asked.goals if goal.signal]
+    if asked.fewest == 0 and not asked.keda:
         raise AutoscaleError("an HPA keeps one replica at least", hint="--min 1, or --keda")
-    if plan.fewest == 0 and not signals:
+    if asked.fewest == 0 and not signals:
         raise AutoscaleError(
             "from no replica nothing leads back: there are no pods then to be measured",
             hint="--min 1, or a target for what waits, such as queue:1",
         )
-    if plan.choose and not signals:
-        raise AutoscaleError(f"{', '.join(plan.choose)} choose among what waits", hint="add a target such as queue:4")
+    if asked.choose and not signals:
+        raise AutoscaleError(f"{', '.join(asked.choose)} choose among what waits", hint="add a target such as queue:4")
 
 
-def document(plan: Plan) -> Document:
+def document(asked: AutoscalerSpec) -> Document:
     """The object. Raises AutoscaleError."""
-    check(plan)
-    labels = {"app": plan.scaled.name[:63].rstrip("-."), MANAGED_BY: OURS}
-    reference = {"apiVersion": plan.scaled.version, "kind": plan.scaled.kind, "name": plan.scaled.name}
-    meta = {"name": plan.name, "namespace": plan.namespace, "labels": labels}
-    if plan.keda:
+    check(asked)
+    labels = {"app": asked.scaled.name[:63].rstrip("-."), MANAGED_BY: OURS}
+    reference = {"apiVersion": asked.scaled.version, "kind": asked.scaled.kind, "name": asked.scaled.name}
+    meta = {"name": asked.name, "namespace": asked.namespace, "labels": labels}
+    if asked.keda:
         spec: Document = {
             "scaleTargetRef": reference,
-            "minReplicaCount": plan.fewest,
-            "maxReplicaCount": plan.most,
-            "triggers": [_trigger(plan, goal) for goal in plan.goals],
+            "minReplicaCount": asked.fewest,
+            "maxReplicaCount": asked.most,
+            "triggers": [_trigger(asked, goal) for goal in asked.goals],
         }
         return {"apiVersion": "keda.sh/v1alpha1", "kind": SCALED_OBJECT, "metadata": meta, "spec": spec}
     spec = {
         "scaleTargetRef": reference,
-        "minReplicas": plan.fewest,
-        "maxReplicas": plan.most,
-        "metrics": [_metric(plan, goal) for goal in plan.goals],
+        "minReplicas": asked.fewest,
+        "maxReplicas": asked.most,
+        "metrics": [_metric(asked, goal) for goal in asked.goals],
     }
     return {"apiVersion": "autoscaling/v2", "kind": HPA, "metadata": meta, "spec": spec}
 
 
-def _metric(plan: Plan, goal: Goal) -> Document:
+def _metric(asked: AutoscalerSpec, goal: Goal) -> Document:
     if goal.resource:
         target: Document = {"type": "Utilization", "averageUtilization": goal.amount}
         return {"type": "Resource", "resource": {"name": goal.metric, "target": target}}
@@ -97,8 +97,8 @@ def _metric(plan: Plan, goal: Goal) -> Document:
         target = {"type": "AverageValue", "averageValue": quantity(goal.amount)}
         return {"type": "Pods", "pods": {"metric": {"name": goal.metric}, "target": target}}
     metric: Document = {"name": goal.metric}
-    if plan.choose:
-        metric["selector"] = {"matchLabels": dict(plan.choose)}
+    if asked.choose:
+        metric["selector"] = {"matchLabels": dict(asked.choose)}
     target = {"type": "AverageValue", "averageValue": quantity(goal.amount)}
     return {"type": "External", "external": {"metric": metric, "target": target}}
 
@@ -109,35 +109,30 @@ def quantity(milli: int) -> str:
     return f"{milli}m" if rest else str(whole)
 
 
-def _trigger(plan: Plan, goal: Goal) -> Document:
+def _trigger(asked: AutoscalerSpec, goal: Goal) -> Document:
     if goal.resource:
         return {"type": goal.metric, "metricType": "Utilization", "metadata": {"value": str(goal.amount)}}
     if goal.signal:
-        chosen = ",".join(f"{name}={_quoted(value)}" for name, value in plan.choose.items())
+        chosen = ",".join(f"{name}={json.dumps(value)}" for name, value in asked.choose.items())
         query = f"sum({goal.metric}{{{chosen}}})"
     else:
-        pods = f"{re.escape(plan.scaled.name)}-{_PODS[plan.scaled.kind]}"
+        pods = f"{re.escape(asked.scaled.name)}-{_PODS[asked.scaled.kind]}"
         # The mean, as a value of its own: a pod of which nothing is known counts as the others.
-        query = f"avg({goal.metric}{{namespace={_quoted(plan.namespace)},pod=~{_quoted(pods)}}})"
+        query = f"avg({goal.metric}{{namespace={json.dumps(asked.namespace)},pod=~{json.dumps(pods)}}})"
     found: Document = {
         "type": "prometheus",
         "metricType": "AverageValue" if goal.signal else "Value",
         "metadata": {
-            "serverAddress": plan.prometheus,
+            "serverAddress": asked.prometheus,
             "query": query,
             "threshold": format_milli(goal.amount),
             # Where nothing is known replicas stay as they are: it is not zero.
             "ignoreNullValues": "false",
         },
     }
-    if plan.auth:
-        found["authenticationRef"] = {"kind": "ClusterTriggerAuthentication", "name": plan.auth}
+    if asked.auth:
+        found["authenticationRef"] = {"kind": "ClusterTriggerAuthentication", "name": asked.auth}
     return found
-
-
-def _quoted(text: str) -> str:
-    """As a string of PromQL."""
-    return json.dumps(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +172,20 @@ def scaling(scaled: Scaled, several: Iterable[Autoscaler]) -> list[Autoscaler]:
     return [one for one in several if one.scaled == (scaled.kind, scaled.name) and not one.made_by]
 
 
-def refuse_fights(plan: Plan, several: Iterable[Autoscaler]) -> None:
+def refuse_fights(asked: AutoscalerSpec, several: Iterable[Autoscaler]) -> None:
     """Raises AutoscaleError, with both names, where two would scale the same, or another's would be written over."""
-    mine = f"{plan.kind} {plan.namespace}/{plan.name}"
+    mine = f"{asked.kind} {asked.namespace}/{asked.name}"
     for one in several:
-        itself = (one.kind, one.name) == (plan.kind, plan.name)
-        same = one.scaled == (plan.scaled.kind, plan.scaled.name)
+        itself = (one.kind, one.name) == (asked.kind, asked.name)
+        same = one.scaled == (asked.scaled.kind, asked.scaled.name)
         if itself and not one.ours:
             raise AutoscaleError(f"{one} is there, and not ours", hint="name ours by --name, or delete that one")
         if itself and not same:
             raise AutoscaleError(
-                f"{one} scales {'/'.join(one.scaled)}, not {plan.scaled}", hint="name the new one by --name"
+                f"{one} scales {'/'.join(one.scaled)}, not {asked.scaled}", hint="name the new one by --name"
             )
         if same and not itself and not one.made_by:
             raise AutoscaleError(
-                f"{one} scales {plan.scaled} already: {mine} would fight with it",
+                f"{one} scales {asked.scaled} already: {mine} would fight with it",
                 hint=f"delete the one: kubectl -n {one.namespace} delete {one.kind.lower()} {one.name}",
             )

@@ -15,6 +15,7 @@ import grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.kube.core.claims import DRIVER
+from aliquot.kube.node.channels import listen
 from aliquot.kube.node.protos import dra_pb2 as pb
 from aliquot.kube.node.protos import dra_pb2_grpc as rpc
 from aliquot.kube.node.protos import pluginregistration_pb2 as registration_pb
@@ -47,19 +48,11 @@ class DraPlugin(rpc.DRAPluginServicer):
         own, announced = plugins / DRIVER / "dra.sock", registry / f"{DRIVER}-reg.sock"
         for path in (own, announced):
             await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         self.registrar.endpoint = str(own)
-        server = grpc.aio.server()
-        rpc.add_DRAPluginServicer_to_server(self, server)
-        server.add_insecure_port(f"unix:{own}")
-        await server.start()
-        self._servers.append(server)
+        self._servers.append(await listen(own, rpc.add_DRAPluginServicer_to_server, self))
         # Announced last: whoever finds it may call at once.
-        announcing = grpc.aio.server()
-        registration_rpc.add_RegistrationServicer_to_server(self.registrar, announcing)
-        announcing.add_insecure_port(f"unix:{announced}")
-        await announcing.start()
-        self._servers.append(announcing)
+        announce = registration_rpc.add_RegistrationServicer_to_server
+        self._servers.append(await listen(announced, announce, self.registrar))
 
     async def close(self) -> None:
         """Stop listening."""

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from aliquot.common.errors import AliquotError
 from aliquot.kube.core.claims import REFUSED, RawClaim, RawResult, results_of
-from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.binder import Binder
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
 from aliquot.kube.node.dra.prepared import Prepared, PreparedClaims
 from aliquot.kube.node.identity import NotBound
-from aliquot.kube.node.injection import CDI_KIND, Injection, place
+from aliquot.kube.node.injection import CDI_KIND, place
 from aliquot.kube.node.objects import Pod
+from aliquot.kube.node.parts import NodeParts
 from aliquot.kube.node.protos import dra_pb2 as pb
 
 
@@ -29,20 +29,10 @@ def unit_of(uid: str) -> str:
 class Preparer:
     """Use from one event loop."""
 
-    def __init__(
-        self,
-        *,
-        node: str,
-        cluster: ApiServer,
-        binder: Binder,
-        claims: PreparedClaims,
-        injection: Injection,
-    ) -> None:
-        self._node = node
-        self._cluster = cluster
+    def __init__(self, parts: NodeParts, binder: Binder, claims: PreparedClaims) -> None:
+        self._node, self._cluster, self._injection = parts.node, parts.cluster, parts.injection
         self._binder = binder
         self._claims = claims
-        self._injection = injection
 
     async def prepare(self, name: pb.Claim) -> Sequence[pb.Device]:
         """Returns when the limits are in force. Raises `NotPrepared` and `OSError`."""
@@ -115,5 +105,3 @@ class Preparer:
 
 class CdiNeeded(AliquotError):
     """Claims can't be given to containers without CDI."""
-
-    reason = "CDI_NEEDED"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.node.agent import devices_in
-from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.devices import resource_slice
 from aliquot.kube.node.core.resources import PoolDevice
+from aliquot.kube.node.parts import NodeParts
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +22,8 @@ SILENT_S = 60.0
 class Publisher:
     """Use from one event loop."""
 
-    def __init__(self, node: str, cluster: ApiServer, monotonic_s: Callable[[], float]) -> None:
-        self._node = node
-        self._cluster = cluster
-        self._monotonic_s = monotonic_s
+    def __init__(self, parts: NodeParts) -> None:
+        self._node, self._cluster, self._monotonic_s = parts.node, parts.cluster, parts.monotonic_s
         self._heard_s = float("-inf")
         self._written_s = float("-inf")
         self._devices: list[PoolDevice] = []

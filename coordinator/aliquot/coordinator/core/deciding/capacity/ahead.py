@@ -33,14 +33,10 @@ def ahead(
     forecasts = known.memory.part(Forecasts, Forecasts)
     found: list[Advice] = []
     for pool, model in forecasts.of(now_ms):
-        shapes = [
-            shape
-            for shape in spec.shapes
-            if shape.node.pool == pool and any(device.model == model for device in shape.node.devices)
-        ]
+        shapes = _with_model(spec, pool, model)
         if not shapes:
             continue
-        shape = min(shapes, key=lambda each: (each.price_micro / _milli(each, model), each.name))
+        shape = shapes[0]
         wanted_milli = forecasts.wanted_milli(pool, model, now_ms, now_ms + shape.lead_ms)
         wanted_milli += wanted_milli * spec.headroom_permille(pool) // 1000
         usable = _usable_milli(known, pool, model)
@@ -77,6 +73,16 @@ def ready(
     return found
 
 
+def _with_model(spec: CapacitySpec, pool: str, model: str) -> list[NodeShape]:
+    """The shapes that bring devices of a model into a pool, the one at the least cost for each first."""
+    found = [
+        shape
+        for shape in spec.shapes
+        if shape.node.pool == pool and any(device.model == model for device in shape.node.devices)
+    ]
+    return sorted(found, key=lambda each: (each.price_micro / _milli(each, model), each.name))
+
+
 def _milli(shape: NodeShape, model: str) -> int:
     return max(1, sum(device.compute_milli for device in shape.node.devices if device.model == model))
 
@@ -100,12 +106,8 @@ def spare(
     permille = spec.policy.spare_permille
     kinds = {(shape.node.pool, device.model) for shape in spec.shapes for device in shape.node.devices}
     for pool, model in sorted(kinds) if permille else ():
-        shapes = [
-            shape
-            for shape in spec.shapes
-            if shape.node.pool == pool and any(device.model == model for device in shape.node.devices)
-        ]
-        shape = min(shapes, key=lambda each: (each.price_micro / _milli(each, model), each.name))
+        shapes = _with_model(spec, pool, model)
+        shape = shapes[0]
         free, capacity = free_and_capacity(known.inventory, pool, model)
         ordered = [spec.shape(order.shape) for order in coming] + [advice.shape for advice in chosen]
         more = sum(_milli(each, model) for each in ordered if each is not None and each in shapes)

@@ -19,8 +19,8 @@ from aliquot.coordinator.core.books.nodes import NodeCordoned
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.capacity.giving_back import shrink
 from aliquot.coordinator.core.deciding.capacity.giving_back import to_order as removal
-from aliquot.coordinator.core.deciding.capacity.plan import Growth, grow
-from aliquot.coordinator.core.deciding.capacity.plan import to_order as addition
+from aliquot.coordinator.core.deciding.capacity.growth import Growth, grow
+from aliquot.coordinator.core.deciding.capacity.growth import to_order as addition
 from aliquot.coordinator.core.deciding.node_orders import (
     AGAIN_MS,
     AGAIN_MS_MAX,

@@ -10,7 +10,7 @@ from aliquot.coordinator.core.books.leases.records import lease_id_of
 from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.deciding.capacity.ahead import Advice
 from aliquot.coordinator.core.deciding.capacity.giving_back import Going, Kept, shrink
-from aliquot.coordinator.core.deciding.capacity.plan import Unserved, grow
+from aliquot.coordinator.core.deciding.capacity.growth import Unserved, grow
 from aliquot.coordinator.core.deciding.capacity.waiting import Served
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.placement.policies.fgd import Fgd
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policies.simple import BinPack, Spread
 from aliquot.coordinator.core.placement.policy import Policy
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Price, Fgd, BinPack, Spread)}
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Price, BinPack, Spread)}
 
 
 BY_WORKLOAD = "workload"

@@ -7,7 +7,7 @@ not need are spared.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations, islice, product
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from aliquot.common.latest import Latest
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.limits import parts_of_placement
 from aliquot.coordinator.core.known.planning import Planning
@@ -56,7 +57,7 @@ class Preemption:
     def __init__(self, known: Planning) -> None:
         self._known = known
         self._views = NodeViews(known)
-        self._caches: OrderedDict[tuple[object, ...], dict[str, Known]] = OrderedDict()
+        self._caches: Latest[tuple[object, ...], dict[str, Known]] = Latest(CACHES_MAX)
 
     def may(self, lease: Lease) -> bool:
         """Whether it is worth asking: it is entitled, or somebody of lower priority holds something."""
@@ -99,16 +100,11 @@ class Preemption:
         versions = (known.tenancy.guaranteed_version, guarantee_scale(known)) if known.tenancy.guarantees else (0, 0)
         owners = need.owners if any(owner in known.holds for owner in need.owners) else ()
         key = (need.demand, need.avoid, owners, need.admitted_on, eligible.priority, eligible.reclaim, *versions)
-        cache = self._caches.get(key)
-        if cache is None:
-            cache = self._caches[key] = {}
-            if len(self._caches) > CACHES_MAX:
-                self._caches.popitem(last=False)
-        else:
-            self._caches.move_to_end(key)
-            if len(cache) > len(known.nodes):
-                for node_id in [node_id for node_id in cache if node_id not in known.nodes]:
-                    del cache[node_id]
+        cache = self._caches.get(key, {})
+        self._caches[key] = cache  # as the one that was asked for last
+        if len(cache) > len(known.nodes):
+            for node_id in [node_id for node_id in cache if node_id not in known.nodes]:
+                del cache[node_id]
         return cache
 
 
