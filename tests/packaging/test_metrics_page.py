@@ -15,6 +15,7 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.metrics.node import Metrics as AgentMetrics
 from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.common.validity import Certificates
 from aliquot.console.monitor.app import Scores
 from aliquot.console.monitor.watching import Settings, Watching
 from tests.coordinator.pool import running, settings_for
@@ -71,7 +72,7 @@ def test_the_page_has_the_agents_metrics() -> None:
     state.devices["GPU-1"] = DeviceState(info)
     watchdog, signaller = Mock(acts={}, breaches={}), Mock(outcomes={})
     metrics = AgentMetrics()
-    metrics.registry.register(NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0))
+    metrics.registry.register(NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0, Certificates(lambda: 0)))
     holder = Holder("l-1", 1, 0)
     metrics.registry.register(ServedCollector(lambda: "node", lambda: {holder: dict.fromkeys(FIGURES, 1)}))
     compare("Agent", list(metrics.registry.collect()))
