@@ -118,12 +118,15 @@ def test_a_wrong_setting_is_named_with_what_was_meant(
 async def test_a_machine_without_a_driver_is_waited_for_and_can_be_ended(tmp_path: Path) -> None:
     # What is found first where the driver's library is looked for, also on a machine that has one.
     (tmp_path / "libnvidia-ml.so.1").write_text("no library")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind(str(tmp_path / "notify"))
+    listener.settimeout(30)
     agent = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "aliquot.agent", "--state-dir", str(tmp_path / "state")),
         *("--socket", str(tmp_path / "sock"), "--metrics-port", "-1"),
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "NOTIFY_SOCKET": str(tmp_path / "notify")},
     )
     assert agent.stderr is not None
     line = b""
@@ -131,6 +134,8 @@ async def test_a_machine_without_a_driver_is_waited_for_and_can_be_ended(tmp_pat
         line = await agent.stderr.readline()
         assert line, "it ended"
     assert b"install the NVIDIA driver" in line
+    with listener:  # `systemctl status` says what `systemctl start` waits for
+        assert (await asyncio.to_thread(listener.recv, 4096)).startswith(b"STATUS=no driver yet: NVML")
     agent.send_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         assert await agent.wait() == 0

@@ -110,9 +110,13 @@ print(sorted({"grpc", "rich", "aliquot.client", "aliquot.coordinator"} & set(sys
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_help_says_of_our_other_roots_what_they_say_themselves() -> None:
-    loaded = [entry.load() for entry in metadata.entry_points(group=ENTRY_POINTS)]
-    assert {each.name: each.help for each in loaded} == {each.name: each.help for each in BY_ENTRY_POINT}
+def test_help_lists_what_our_other_roots_bring_and_nothing_else() -> None:
+    entries = metadata.entry_points(group=ENTRY_POINTS)
+    assert {each.name for each in entries} == {each.name for each in BY_ENTRY_POINT}
+    for entry in entries:
+        brought = entry.load()
+        assert callable(brought.configure), entry.name
+        assert callable(brought.run), entry.name
 
 
 @pytest.mark.parametrize("command", [command.name for command in BUILTINS])

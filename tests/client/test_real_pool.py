@@ -22,7 +22,9 @@ from aliquot.client import (
     NeverFits,
     NoCapacity,
     Pool,
+    Request,
     Tier,
+    WaitUntil,
     fresh_key,
 )
 from aliquot.client.local import LocalAgent
@@ -141,6 +143,15 @@ def test_refusals_are_explained(real: Any) -> None:
     assert caught.value.explanation.missing[0].smallest_change
     with real.lease("2"), real.lease("2"), pytest.raises(NoCapacity):
         real.lease("0.1", no_queue=True)
+
+
+def test_what_would_start_instead_is_asked_for_as_it_is_told(real: Any) -> None:
+    with real.lease("2x0.75,1Gi"), real.lease("2"):
+        told = real.explain("1", priority=2, labels={"port": "8888"}, grace_s=7).instead
+        assert told == Request("0.25", "vision", priority=2, labels={"port": "8888"}, grace_s=7, queue=told.queue)
+        with real.lease(told, until=WaitUntil.GRANTED) as lease:
+            assert lease.slices[0].share_milli == 250
+        assert real.explain("0.1").instead is None, "it fits"
 
 
 def test_a_queued_request_gets_what_is_given_back(real: Any) -> None:

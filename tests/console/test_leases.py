@@ -93,6 +93,17 @@ async def test_why_a_lease_waits(site: Site) -> None:
         why = (await http.get(f"/leases/{waiting['lease_id']}/explanation")).json()
     assert not why["fits_now"]
     assert why["summary"]
+    assert why["instead"] is None, "nothing is free"
+
+
+async def test_the_request_that_is_told_instead_is_a_request(site: Site) -> None:
+    await site.ask("user", "4x0.75,1Gi", tenant="vision")
+    await site.ask("user", "4", tenant="vision")
+    async with site.browse("user") as http:
+        why = (await http.post("/leases:explain", json={"gpu": "1", "tenant": "vision", "name": "mine"})).json()
+        assert (why["fits_now"], why["instead"]["gpu"], why["instead"]["name"]) == (False, "0.25", "mine")
+        body = {"request": why["instead"], "until": "QUEUED"}
+        assert (await http.post("/leases", json=body)).json()["state"] != "QUEUED"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.commands.queries import DryRun, Explain, ExplainLease
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import DomainError
@@ -94,10 +94,13 @@ class BooksMachine(RuleBasedStateMachine):
         count, gang_size = more
         or_mig = asked.pop("mig") and count == 1
         spec = request(1000 if count > 1 else share, count=count, gang_size=gang_size, or_mig=or_mig, **asked)
+        found = None
         with contextlib.suppress(DomainError):
             found = self.books.ask(Explain(spec))
             assert found.summary
             assert found.fits_now is (found.placement is not None)
+        if found is not None and found.instead is not None:
+            self.books.ask(DryRun(c.Allocate("l-0000000instead", found.instead, no_queue=True)))  # is not refused
         assert state_hash(self.books.state) == before
 
     @rule()

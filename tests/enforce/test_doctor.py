@@ -14,6 +14,7 @@ import pytest
 
 from aliquot import simgpu
 from aliquot.agent.doctor.checks import Mark
+from aliquot.agent.doctor.command import DOCTOR
 from tests.agent.foreign_cgroups import why_no_tree
 
 PROGRAM = """
@@ -124,5 +125,5 @@ def test_looking_only_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_it_is_a_command_of_the_command_line() -> None:
-    named = [each for each in entry_points(group="aliquot.commands") if each.name == "doctor"]
-    assert all(each.load().name == "doctor" for each in named)
+    (named,) = [each for each in entry_points(group="aliquot.commands") if each.name == "doctor"]
+    assert named.load() is DOCTOR

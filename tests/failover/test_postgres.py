@@ -12,14 +12,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from aliquot.cli.main import build_parser
+from aliquot.cli.main import build_parser, commands
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew, JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
-from aliquot.coordinator.writing.journal.tools import JOURNAL
 from tests.failover.server import Postgres
 from tests.journal.facts import Story
 
@@ -193,7 +192,7 @@ def test_a_journal_goes_to_a_file_and_back(database: str, postgres: Postgres, tm
     take_snapshot(f"postgres:{database}")
     story.lease(6)
     file, other = tmp_path / "copy.db", postgres.database("restored")
-    tools = build_parser([JOURNAL])
+    tools = build_parser(commands(["journal"]))
     for arguments in (
         ["verify", f"postgres:{database}"],
         ["backup", f"postgres:{database}", str(file)],

@@ -21,8 +21,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aliquot.cli.main import build_parser
-from aliquot.coordinator.writing.journal.tools import JOURNAL
+from aliquot.cli.main import build_parser, commands
 from aliquot.v1 import agent_pb2, leases_pb2, leases_pb2_grpc, types_pb2
 from tests.coordinator.pool import Agent, agents, allocation, eventually, reason_of, retry_after_ms, sqlite
 from tests.coordinator.process import Ended, Running, serving, start
@@ -189,7 +188,7 @@ async def test_damage_in_the_middle_stops_the_start_and_the_instructions_work(di
     assert "aliquot journal repair" in refused.said, "and the command that helps"
     assert disk.journal.read_bytes() == before, "and leaves the evidence alone"
     repaired = tmp_path / "repaired.db"
-    parsed = build_parser([JOURNAL]).parse_args(["journal", "repair", str(disk.journal), str(repaired)])
+    parsed = build_parser(commands(["journal"])).parse_args(["journal", "repair", str(disk.journal), str(repaired)])
     assert parsed.run(parsed) == 0
     async with serving("--journal", sqlite(repaired), "--log-level", "error") as process:
         agent = Agent(process.address, "n1")

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from aliquot.cli._parser import UsageError
-from aliquot.cli.main import build_parser
+from aliquot.cli.main import build_parser, commands
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.evolve.snapshot import state_hash
@@ -23,7 +24,6 @@ from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
-from aliquot.coordinator.writing.journal.tools import JOURNAL
 from tests.journal import saved
 from tests.journal.facts import Story, opened, written
 
@@ -38,7 +38,7 @@ def tool(capsys: Capture, *arguments: object) -> tuple[int, dict[str, Any]]:
 
 def aliquot(*arguments: object) -> int:
     """As the entry point makes it a command, whether or not this installation is new enough to know it."""
-    args = build_parser([JOURNAL]).parse_args(list(map(str, arguments)))
+    args = build_parser(commands(["journal"])).parse_args(list(map(str, arguments)))
     return int(args.run(args))
 
 
@@ -402,7 +402,7 @@ def test_a_copy_starts_from_a_snapshot_where_only_the_first_fact_is_gone(tmp_pat
 
 
 def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "other.db") as database:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
         database.execute("CREATE TABLE other (a)")
     with pytest.raises(JournalCorrupt, match="is no journal of a coordinator") as refusal:
         aliquot("journal", "restore", tmp_path / "other.db", tmp_path / "new.db")

@@ -14,7 +14,7 @@ from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.errors import KubeForbidden
-from aliquot.kube.core import names
+from aliquot.kube.core import names, remote_pods
 from tests.kube.fake_api import policies
 from tests.kube.fake_api.server import FakeApi, fake_api
 from tests.kube.making import make_node, pod_document
@@ -71,6 +71,21 @@ async def test_we_write_them_and_a_tenant_can_neither_change_nor_take_them_away(
         found = await objects.get_pod(ours, "default", "a")
         assert found is not None
         assert found.metadata.annotations == ASSIGNED
+
+
+async def test_who_writes_tickets_writes_no_other_secret(api: FakeApi) -> None:
+    """By roles it may patch any."""
+    path = resources.SECRETS.path("default")
+    ticket = {"metadata": {"name": "t"}, "type": remote_pods.SECRET_TYPE, "data": {remote_pods.FILE: "eA=="}}
+    async with client(api, "tenant") as tenant, client(api, "ours") as ours:
+        for name, type_ in (("plain", {}), ("opaque", {"type": "Opaque"}), ("tls", {"type": "kubernetes.io/tls"})):
+            await tenant.post(path, {"metadata": {"name": name}, "data": {"password": "eA=="}, **type_})
+            with pytest.raises(KubeForbidden, match="and no others"):
+                await ours.patch(f"{path}/{name}", {"data": {"password": "eQ=="}})
+            with pytest.raises(KubeForbidden, match="and no others"):
+                await ours.post(path, {"metadata": {"name": f"{name}-2"}, **type_})
+        await ours.post(path, ticket)
+        await ours.patch(f"{path}/t", {"data": {remote_pods.FILE: "eQ=="}})
 
 
 async def test_an_agents_account_writes_of_its_own_node_alone(api: FakeApi) -> None:

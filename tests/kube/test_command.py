@@ -22,7 +22,7 @@ from tests.identity import ADMIN_TOKEN
 from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.fake_api.policies import VERSION
 from tests.kube.fake_api.server import ADMIN
-from tests.kube.making import make_pod
+from tests.kube.making import make_namespace, make_pod
 from tests.kube.rights import rules_of
 from tests.kube.test_admission import documents
 from tools import manifests
@@ -103,6 +103,7 @@ def installed(cluster: KubeCluster) -> None:
         if each["kind"] in kinds:
             meta = each["metadata"]
             cluster.api.store.create(cluster.api.store.kind(*kinds[each["kind"]]), meta.get("namespace", ""), each)
+    make_namespace(cluster.api, manifests.NAMESPACE)
     for account in ("aliquot-kube", "aliquot-webhook", "aliquot-agent"):
         cluster.api.rules[f"system:serviceaccount:{manifests.NAMESPACE}:{account}"] = rules_of(every, account)
 
@@ -131,6 +132,21 @@ async def test_the_doctor_looks_at_what_our_accounts_may_do(tmp_path: Path) -> N
         bad = " ".join((await accounts(cluster, config))["bad"])
         assert "of `aliquot-kube controllers` may not: create services" in bad
         assert "of `aliquot-kube extender` may not: create pods/binding" in bad
+
+
+async def test_the_doctor_sees_a_namespace_whose_pod_security_refuses_agents(tmp_path: Path) -> None:
+    async with kube_cluster(1) as cluster:
+        config = kubeconfig(tmp_path / "config", cluster.api.url)
+        installed(cluster)
+        namespaces = cluster.api.store.kind("v1", "namespaces")
+        for level in ("", "privileged", "baseline", "restricted"):
+            labels = {"pod-security.kubernetes.io/enforce": level} if level else {}
+            item = {"metadata": {"name": manifests.NAMESPACE, "labels": labels}}
+            cluster.api.store.write(namespaces, ("", manifests.NAMESPACE), item, "MODIFIED")
+            bad = [text for text in (await accounts(cluster, config)).get("bad", ()) if "Pod Security" in text]
+            assert bad == [f"Pod Security in {manifests.NAMESPACE} is {level}: it refuses agents"] * (
+                level in ("baseline", "restricted")
+            )
 
 
 async def test_the_doctor_sees_a_policy_that_is_about_another_account(tmp_path: Path) -> None:

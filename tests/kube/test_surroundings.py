@@ -13,6 +13,7 @@ import pytest
 from aliquot.kube.core.surroundings import Finding, Machine, Mark, Wants, look_around
 from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.fake_api.rights import Rule
+from tests.kube.making import make_namespace
 from tests.kube.test_command import aliquot, kubeconfig
 
 INFO = {
@@ -191,6 +192,7 @@ def daemon_sets(cluster: KubeCluster, mode: str, injection: str = "cdi") -> None
     """Our part on the nodes with its settings, and the one by which NVIDIA's operator installs its toolkit."""
     settings = f'[kube_node]\nmode = "{mode}"\ninjection = "{injection}"\nkubelet_cgroup_root = "/"\n'
     store = cluster.api.store
+    make_namespace(cluster.api, "aliquot-system")
     config = {"metadata": {"name": "aliquot-agent"}, "data": {"agent.toml": "[agent]\n", "node.toml": settings}}
     store.create(store.kind("v1", "configmaps"), "aliquot-system", config)
     ours = {

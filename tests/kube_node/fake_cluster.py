@@ -79,7 +79,7 @@ class FakeCluster(ApiServer):
         self._answer()
         self.patches += 1
         if self.node is not None:
-            said = (condition.status, condition.reason, condition.message)
+            said = (condition.status, condition.reason or "", condition.message or "")
             self.node = replace(
                 self.node,
                 capacity={**self.node.capacity, **resources},
@@ -92,7 +92,7 @@ class FakeCluster(ApiServer):
         self._answer()
         found = self.pods.get(pod.uid)
         if found is not None:
-            said = (condition.status, condition.reason, condition.message)
+            said = (condition.status, condition.reason or "", condition.message or "")
             await self.update(pod.uid, conditions={**found.conditions, condition.type: said})
 
     def _answer(self) -> None:

@@ -333,6 +333,7 @@ def test_who_waits_for_a_window_is_told_its_name_and_when_it_is_over() -> None:
     assert "time limit of at most 3570 s" in found.missing[0].smallest_change
     assert found.expected_start_ms == NOON_MS + 2 * HOUR
     assert s.explain(time_limit_ms=3570 * S).fits_now, "the advice holds"
+    assert found.instead == request(time_limit_ms=3570 * S), "and is told as a request"
     assert not s.explain(time_limit_ms=3571 * S).fits_now
     with pytest.raises(NoCapacity, match="maintenance from"):
         s.books.allocate(request(), no_queue=True)

@@ -77,6 +77,23 @@ def test_systemd_understands_the_units(root: Path) -> None:
     assert not [line for line in checked.stderr.splitlines() if "aliquot-" in line], checked.stderr
 
 
+def test_no_unit_takes_a_folder_from_another(root: Path) -> None:
+    """Systemd gives a unit's folders with all that is in them to its user: of an agent beside a coordinator, too."""
+    owners = {}
+    for path in (root / "etc/systemd/system").glob("*.service"):
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.read(path)
+        for folder in unit["Service"].get("StateDirectory", "").split():
+            owners[folder] = unit["Service"].get("User", "root")
+    assert {"aliquot", "aliquot/coordinator", "aliquot-backups"} <= owners.keys()
+    for folder, owner in owners.items():
+        above = [each for each in owners if folder.startswith(f"{each}/")]
+        assert all(owners[each] == "root" for each in above), (
+            "who owns what is above gets what is below at its next start"
+        )
+        assert owner == "root" or not any(each.startswith(f"{folder}/") for each in owners)
+
+
 def test_where_it_can_not_write_it_says_so(bin_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = install(bin_folder, "agent", tmp_path / "file")

@@ -21,6 +21,7 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.world import World
 from aliquot.common.names import validate_labels, validate_node, validate_pool
+from aliquot.common.notify import notify
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -212,4 +213,5 @@ async def _retry_until_ready(guard: DeviceGuard, call: Callable[[], T], problem:
             return await guard.run("", call, timeout_s=OPEN_TIMEOUT_S)
         except DeviceError as error:
             log.error("%s, trying again: %s", problem, error.explain())  # noqa: TRY400
+            notify(f"STATUS={problem}: {error.message}")
             await asyncio.sleep(DRIVER_RETRY_S)

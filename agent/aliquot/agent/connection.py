@@ -32,8 +32,6 @@ Call = grpc.aio.StreamStreamCall[agent_pb2.AgentMessage, agent_pb2.CoordinatorMe
 class SessionEnded(AliquotError):
     """The connection is over. `reason` of the instance is the coordinator's stable word, where it gave one."""
 
-    reason = "SESSION_ENDED"
-
     def __init__(self, message: str, *, word: str = "", leader: str = "", wait_s: float = 0.0) -> None:
         super().__init__(message)
         self.word = word

@@ -53,8 +53,6 @@ _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDE
 class JoinRefused(AliquotError):
     """The coordinator does not let this node join, or none could be reached."""
 
-    reason = "JOIN_REFUSED"
-
 
 class Joined(msgspec.Struct, frozen=True):
     """A node that is in."""

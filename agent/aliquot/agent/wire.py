@@ -185,7 +185,8 @@ SPEC = Reader(
     {
         "min_tier": lambda entry, _: _tier(entry.min_tier),
         "serve": lambda entry, _: "" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
-        "stop_signal": lambda entry, _: _stop_signal(entry.stop_signal),
+        # One that is newer than this agent is the plain one: its programs are told in any case.
+        "stop_signal": lambda entry, _: entry.stop_signal if entry.stop_signal in STOP_SIGNALS else DEFAULT_STOP_SIGNAL,
     },
     left_out={
         "state": "the order's",
@@ -283,11 +284,6 @@ def _problem(entry: agent_pb2.DesiredSlice) -> str:
     except InvalidFieldError as error:
         return error.message
     return ""
-
-
-def _stop_signal(name: str) -> str:
-    """One that is newer than this agent is the plain one: its programs are told in any case."""
-    return name if name in STOP_SIGNALS else DEFAULT_STOP_SIGNAL
 
 
 def _tier(number: int) -> Tier | None:

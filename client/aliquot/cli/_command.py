@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aliquot.cli._out import Out
 
 ENTRY_POINTS = "aliquot.commands"
-"""Group of the entry points; each names an object that is a `Command`."""
+"""Group of the entry points; each names an object that is a `Command`, or of ours an `Entry`."""
 
 
 class Command(Protocol):
@@ -37,6 +37,16 @@ class Command(Protocol):
     @property
     def run(self) -> Callable[[argparse.Namespace], int]:
         """Runs the command and returns the exit code. It may raise an `AliquotError`, which is shown to the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A command of another root of ours."""
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,6 @@ class OnMove(enum.StrEnum):
 class HookFailed(AliquotError):
     """A hook of a move ended with another code than 0."""
 
-    reason = "HOOK_FAILED"
-
 
 class Following(NamedTuple):
     """What the options of `run` say about moves."""

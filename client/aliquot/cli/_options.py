@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from aliquot.cli._out import Out
 from aliquot.cli._parser import argument, seconds
+from aliquot.cli._written import spelled
 from aliquot.client import ClientTls, Pool, PoolError, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.client._values.base import Word
 from aliquot.common.quantity import parse_bytes, parse_milli
@@ -137,7 +138,7 @@ def _words_of(kind: str) -> str:
 
 
 def _words(kind: type[Word]) -> str:
-    return ", ".join(each.lower().replace("_", "-") for each in kind if each.name != "UNSPECIFIED")
+    return ", ".join(spelled(each) for each in kind if each.name != "UNSPECIFIED")
 
 
 _ENUMERATIONS: Mapping[str, type[Word]] = {"tier": Tier, "topology": Topology, "serve": Serve}
@@ -156,4 +157,4 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     "serve": {"type": word(Serve, "a way to serve a lease"), "default": Serve.UNSPECIFIED, "metavar": "WORD"},
     "signal": {"type": argument(validate_stop_signal), "default": ""},
 }
-"""How the command line reads each kind of field of a request."""
+"""How the command line reads each kind of field of a request; `_written` has the other way."""

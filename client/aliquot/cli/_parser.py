@@ -57,8 +57,6 @@ TAKES_ANYTHING = "takes_anything"
 class UsageError(AliquotError):
     """The arguments are wrong."""
 
-    reason = "USAGE"
-
 
 class Parser(argparse.ArgumentParser):
     """Raises `UsageError` where argparse would print the whole usage and exit. `--help` still prints and exits."""

@@ -12,6 +12,7 @@ from rich.text import Text
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table, table_of
+from aliquot.cli._written import written
 from aliquot.client import Device, Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
 from aliquot.common.duration import format_duration_ms
 from aliquot.common.tiers import BESIDE_TIERS
@@ -176,6 +177,8 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
         things.append(Text(_start(explanation, explanation.expected_start_ms, int(time.time() * 1000))))
     elif explanation.start_unknown:
         things.append(Text(f"expected start: {explanation.start_unknown}"))
+    if explanation.instead is not None:
+        things.append(Text(f"would start now: aliquot alloc {written(explanation.instead)}", style="green"))
     if explanation.would_preempt:
         things.append(Text(f"would preempt {', '.join(explanation.would_preempt)}"))
     if explanation.placement:

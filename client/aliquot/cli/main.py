@@ -14,7 +14,7 @@ from collections.abc import Sequence
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from aliquot.cli import _exits as exits
-from aliquot.cli._command import ENTRY_POINTS, Command, NotInstalled
+from aliquot.cli._command import ENTRY_POINTS, Brought, Command, NotInstalled
 from aliquot.cli._exits import Exit
 from aliquot.cli._parser import COMPLETE, Parser, UsageError, common
 from aliquot.cli.commands import ALL, BUILTINS, BY_ENTRY_POINT, GROUPS
@@ -48,8 +48,6 @@ _OS_HINTS = {
 
 class SystemRefusal(AliquotError):
     """The operating system does not do what a command needs."""
-
-    reason = "SYSTEM_REFUSAL"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -176,15 +174,16 @@ def commands(arguments: Sequence[str]) -> list[Command]:
         if not meant and entry.name in known:
             ours[entry.name] = known[entry.name]
             continue
-        command: Command
         try:
-            command = entry.load()
+            loaded = entry.load()
         except Exception as error:  # noqa: BLE001 - code of others; the rest must still work
             if entry.extras and isinstance(error, (ImportError, AttributeError)):
                 ours.setdefault(entry.name, NotInstalled(entry.name, entry.extras, error))
                 continue
             sys.stderr.write(f"aliquot: the command {entry.name!r} can't be loaded: {error}\n")
             continue
+        about = known.get(entry.name)
+        command: Command = Brought(about.name, about.help, loaded.configure, loaded.run) if about else loaded
         ours.setdefault(command.name, command)
     return list(ours.values())
 

@@ -12,8 +12,6 @@ to this node's agent, `admin` holds what administrators declare and read, `acces
 underscore are private.
 """
 
-from aliquot.client._asking import Request as Request
-from aliquot.client._asking import RequestOptions as RequestOptions
 from aliquot.client._asking import fresh_key as fresh_key
 from aliquot.client._async.held import AsyncHeldLease as AsyncHeldLease
 from aliquot.client._async.leasing import Leasing as Leasing
@@ -72,14 +70,11 @@ from aliquot.client._values.leases import LeaseState as LeaseState
 from aliquot.client._values.leases import MemberPlace as MemberPlace
 from aliquot.client._values.leases import Missing as Missing
 from aliquot.client._values.leases import NodeFit as NodeFit
-from aliquot.client._values.leases import Serve as Serve
 from aliquot.client._values.leases import ServedUse as ServedUse
 from aliquot.client._values.leases import Slice as Slice
 from aliquot.client._values.leases import SliceState as SliceState
-from aliquot.client._values.leases import Tier as Tier
 from aliquot.client._values.leases import Timeline as Timeline
 from aliquot.client._values.leases import TimelineStep as TimelineStep
-from aliquot.client._values.leases import Topology as Topology
 from aliquot.client._values.leases import WaitUntil as WaitUntil
 from aliquot.client._values.nodes import Closure as Closure
 from aliquot.client._values.nodes import Device as Device
@@ -94,6 +89,11 @@ from aliquot.client._values.nodes import Telemetry as Telemetry
 from aliquot.client._values.pool import PoolTotals as PoolTotals
 from aliquot.client._values.pool import Status as Status
 from aliquot.client._values.pool import TenantTotals as TenantTotals
+from aliquot.client._values.requests import Request as Request
+from aliquot.client._values.requests import RequestOptions as RequestOptions
+from aliquot.client._values.requests import Serve as Serve
+from aliquot.client._values.requests import Tier as Tier
+from aliquot.client._values.requests import Topology as Topology
 from aliquot.common.errors import AliquotError as AliquotError
 from aliquot.common.request import RequestSyntaxError as RequestSyntaxError
 from aliquot.common.tls import ClientTls as ClientTls

@@ -93,6 +93,8 @@ class PoolError(AliquotError):
 class Refused(PoolError):
     """The pool understood the request and refused it."""
 
+    reason = "UNKNOWN"
+
 
 class InvalidRequest(Refused):
     """A field is missing or out of its range; `violations` names it."""
@@ -103,19 +105,13 @@ class InvalidRequest(Refused):
 class NeverFits(Refused):
     """The request would not fit the whole pool, were it empty. Ask for less, or for another model."""
 
-    reason = "NEVER_FITS"
-
 
 class NoCapacity(Refused):
     """It fits the pool but not now, and `no_queue` was set. Drop `no_queue` to wait in the queue."""
 
-    reason = "NO_CAPACITY"
-
 
 class PlacementRefused(Refused):
     """It can't go where the caller decided; nothing was granted."""
-
-    reason = "PLACEMENT_REFUSED"
 
     @property
     def obstacle(self) -> str:
@@ -125,8 +121,6 @@ class PlacementRefused(Refused):
 
 class ExtensionRefused(Refused):
     """A time limit can't become so long: its queue allows less, or others count on the lease's present end."""
-
-    reason = "EXTENSION_REFUSED"
 
     @property
     def until_ms(self) -> int:
@@ -143,13 +137,9 @@ class NotPermitted(Refused):
 class QuotaExceeded(Refused):
     """The tenant would hold more than its limit; `violations` has the numbers."""
 
-    reason = "QUOTA_EXCEEDED"
-
 
 class TenantHeldBack(Refused):
     """The tenant is granted nothing for now, because leases of it ended as `OVER_LIMIT`."""
-
-    reason = "TENANT_HELD_BACK"
 
     @property
     def until_ms(self) -> int:
@@ -159,8 +149,6 @@ class TenantHeldBack(Refused):
 
 class TierUnavailable(Refused):
     """No device that fits can enforce the memory limit as strongly as `min_tier` demands."""
-
-    reason = "TIER_UNAVAILABLE"
 
 
 class NotLoggedIn(PoolError):
@@ -175,65 +163,47 @@ class NotLoggedIn(PoolError):
 class NotFound(PoolError):
     """What the call names does not exist, or no longer."""
 
+    reason = "UNKNOWN"
+
 
 class LeaseNotFound(NotFound):
     """No such lease, or it ended so long ago that its record is gone."""
-
-    reason = "LEASE_NOT_FOUND"
 
 
 class NodeNotFound(NotFound):
     """No such node."""
 
-    reason = "NODE_NOT_FOUND"
-
 
 class MaintenanceNotFound(NotFound):
     """No such maintenance window."""
-
-    reason = "MAINTENANCE_NOT_FOUND"
 
 
 class DeviceNotFound(NotFound):
     """No such device."""
 
-    reason = "DEVICE_NOT_FOUND"
-
 
 class IncidentNotFound(NotFound):
     """No such incident, or it is over and was forgotten."""
-
-    reason = "INCIDENT_NOT_FOUND"
 
 
 class TenantNotFound(NotFound):
     """No such tenant."""
 
-    reason = "TENANT_NOT_FOUND"
-
 
 class QueueNotFound(NotFound):
     """No such queue."""
-
-    reason = "QUEUE_NOT_FOUND"
 
 
 class TokenNotFound(NotFound):
     """No such token."""
 
-    reason = "TOKEN_NOT_FOUND"
-
 
 class Conflict(PoolError):
     """The state is not what the call assumes. Read again, then decide."""
 
-    reason = "CONFLICT"
-
 
 class IdempotencyMismatch(Conflict):
     """The idempotency key was used before, for another request. Use a fresh key."""
-
-    reason = "IDEMPOTENCY_MISMATCH"
 
 
 class NameTaken(Conflict):
@@ -251,13 +221,9 @@ class InUse(Conflict):
 class StillUnwell(Conflict):
     """A card can't return into service while its signs are bad."""
 
-    reason = "STILL_UNWELL"
-
 
 class PeriodClosed(Conflict):
     """The books of that time are closed. Book the correction in the period that is open."""
-
-    reason = "PERIOD_CLOSED"
 
 
 class LeaseLost(PoolError):
@@ -277,52 +243,34 @@ class LeaseLost(PoolError):
 class Unavailable(PoolError):
     """No coordinator answered before the deadline. Leases go on; nothing new is granted meanwhile."""
 
-    reason = "UNAVAILABLE"
-
 
 class Overloaded(Unavailable):
     """A stated bound is reached (queue, calls, message rate). Ask again after `retry_after_s`."""
-
-    reason = "OVERLOADED"
 
 
 class DeadlineExceeded(PoolError):
     """The answer did not come within the caller's timeout. Calls are safe to make again."""
 
-    reason = "DEADLINE_EXCEEDED"
-
 
 class NotGrantedInTime(DeadlineExceeded):
     """The request is valid but was not granted in time; `explanation` says what it waited for."""
-
-    reason = "NOT_GRANTED_IN_TIME"
 
 
 class WatchCompacted(PoolError):
     """The changes asked for are no longer kept. List again, and watch from the list's `seq`."""
 
-    reason = "WATCH_COMPACTED"
-
 
 class AgentError(PoolError):
     """The agent of this node could not do what was asked."""
-
-    reason = "AGENT"
 
 
 class AgentUnreachable(AgentError):
     """No agent listens on this node's socket."""
 
-    reason = "AGENT_UNREACHABLE"
-
 
 class AttachRefused(AgentError):
     """The agent refused to put the process under the lease."""
 
-    reason = "ATTACH_REFUSED"
-
 
 class InternalError(PoolError):
     """A defect on the other side. Please report it with the message."""
-
-    reason = "INTERNAL"

@@ -9,6 +9,8 @@ from aliquot.client._asking import describe_ask
 from aliquot.client._values.events import LeaseChanged, NodeChanged
 from aliquot.client._values.leases import Explanation, Lease, LeaseState, ServedUse, Slice
 from aliquot.client._values.nodes import Device, MigCard, Node
+from aliquot.client._values.requests import Request
+from aliquot.common import limits
 from aliquot.common.fields import Reader
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
@@ -16,7 +18,20 @@ _NOT_SHOWN = "no caller of the SDK needs it"
 
 _SLICE = Reader(types_pb2.Slice, Slice, left_out={"lease_epoch": "its lease says it"})
 _SERVED = Reader(types_pb2.ServedUse, ServedUse, left_out={"slice_id": "it stands in its slice"})
-_EXPLANATION = Reader(types_pb2.Explanation, Explanation)
+_REQUEST = Reader(
+    types_pb2.LeaseRequest, Request, {"gpu": lambda message, _: describe_ask(message)}, left_out={"spec": "in the text"}
+)
+_FILLED_IN = types_pb2.LeaseRequest(
+    grace_s=limits.DEFAULT_GRACE_S,
+    ttl_s=limits.DEFAULT_LEASE_TTL_S,
+    topology=types_pb2.TOPOLOGY_PREFER_ISLAND,
+    stop_signal="TERM",
+)
+_EXPLANATION = Reader(
+    types_pb2.Explanation,
+    Explanation,
+    {"instead": lambda message, _: _as_written(message.instead) if message.HasField("instead") else None},
+)
 _LEASE = Reader(
     types_pb2.Lease,
     Lease,
@@ -44,6 +59,16 @@ def numbers_of(states: Iterable[LeaseState]) -> list[int]:
 def lease_of(message: types_pb2.Lease) -> Lease:
     """A lease."""
     return _LEASE.read(message)
+
+
+def _as_written(resolved: types_pb2.LeaseRequest) -> Request:
+    """A request as people write it: without what a coordinator fills in where nothing is said."""
+    message = types_pb2.LeaseRequest()
+    message.CopyFrom(resolved)
+    for field, filled_in in _FILLED_IN.ListFields():
+        if getattr(message, field.name) == filled_in:
+            setattr(message, field.name, field.default_value)
+    return _REQUEST.read(message)
 
 
 def _ends_ms(message: types_pb2.Lease) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.client import _errors as errors
-from aliquot.client._asking import Request
 from aliquot.client._values.leases import Lease, LeaseState, WaitUntil
+from aliquot.client._values.requests import Request
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
 
 

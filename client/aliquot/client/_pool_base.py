@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from aliquot.client import _errors as errors
-from aliquot.client._asking import Asked, Places, Request, RequestOptions, as_request, fresh_key
+from aliquot.client._asking import Asked, Places, as_request, fresh_key
 from aliquot.client._held_base import Callbacks, HeldBase, log
 from aliquot.client._keeping import News
 from aliquot.client._retrying import Context, Endpoints, RetryPolicy
 from aliquot.client._settings import Connecting
 from aliquot.client._trusting import Trusting
 from aliquot.client._values.leases import Lease
+from aliquot.client._values.requests import Request, RequestOptions
 from aliquot.client.local import LocalAgent, find_agents
 
 DEFAULT_TIMEOUT_S = 30.0

@@ -19,15 +19,15 @@ from google.protobuf.message import DecodeError
 from aliquot.client._errors import AgentError, AgentUnreachable, AttachRefused
 from aliquot.client._from_proto import device_of
 from aliquot.client._messages import read
-from aliquot.client._values.leases import Tier
 from aliquot.client._values.nodes import Device
+from aliquot.client._values.requests import Tier
 from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
 from aliquot.v1 import local_pb2
 
 SOCKET_VARIABLE = "ALIQUOT_AGENT_SOCKET"
 LOCAL_POOL = "pool"
 """Folder below `state_folder` where `aliquot up` keeps its pool."""
-MACHINE_STATE = Path("/var/lib/aliquot")
+MACHINE_STATE = Path("/var/lib/aliquot/coordinator")
 """Where a coordinator that runs as a service keeps its state."""
 ADMIN_TOKEN, ADMIN_SOCKET = "admin.token", "admin.sock"
 """In a folder of `access_folders`: the first administrator's token, and the socket that makes whoever gets in one."""

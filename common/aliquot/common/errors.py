@@ -9,7 +9,9 @@
      └── SecurityError           something insecure: listening without TLS, a key that can't be used
 
 The domain errors of the coordinator, the agent and the client derive from `AliquotError` too. `reason` is a stable
-UPPER_SNAKE word for programs, the message says what is wrong, and `hint` says what to do about it.
+UPPER_SNAKE word for programs, the message says what is wrong, and `hint` says what to do about it. A class that
+states no reason has its name as one, as `NeverFits` has NEVER_FITS. Whoever renames it states the word that it had:
+`tests/contract/reasons.txt` holds them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import unicodedata
 from typing import Any, ClassVar
 
 _REASON = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
+_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class AliquotError(Exception):
@@ -32,6 +35,8 @@ class AliquotError(Exception):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        if "reason" not in cls.__dict__:
+            cls.reason = _WITHIN.sub("_", cls.__name__.removesuffix("Error")).upper()
         if not _REASON.fullmatch(cls.reason):
             raise TypeError(f"{cls.__name__}.reason must be UPPER_SNAKE, not {cls.reason!r}")
 
@@ -75,8 +80,6 @@ class RequestSyntaxError(AliquotError, ValueError):
     there, and `suggestion`, if there is one, what was probably meant.
     """
 
-    reason = "REQUEST_SYNTAX"
-
     def __init__(self, text: str, position: int, end: int, expected: str, suggestion: str | None = None) -> None:
         got = f"{_shortened(text[position:end])!r}" if end > position else "the end of the text"
         meant = f"; did you mean {suggestion}?" if suggestion else ""
@@ -118,8 +121,6 @@ def _columns(text: str) -> int:
 
 class InvalidFieldError(AliquotError, ValueError):
     """A value out of its stated range. `field` is the path of its field, such as `spec.models[0]`."""
-
-    reason = "INVALID_FIELD"
 
     def __init__(self, field: str, message: str, *, hint: str = "") -> None:
         super().__init__(f"{field}: {message}", hint=hint)

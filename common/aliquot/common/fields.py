@@ -450,3 +450,12 @@ def _inward(code: _Code, field: _Field, hint: _Hint, found: str, path: str) -> s
     if hint is int and field.cpp_type == field.CPPTYPE_STRING:
         return f"int({found} or 0)"
     return found
+
+
+def varint(number: int) -> bytes:
+    """A length as protobuf writes it: seven bits a byte, the lowest first."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*written, number])

@@ -24,8 +24,8 @@ from aliquot.client import AsyncPool, Unavailable
 from aliquot.client.documents import of_error
 from aliquot.client.fleet import FleetChange
 from aliquot.common.errors import AliquotError
+from aliquot.common.fields import varint
 from aliquot.common.latest import Latest
-from aliquot.common.varint import varint
 from aliquot.console.pools import Pools
 from aliquot.console.sse import PING, PING_S, frame
 

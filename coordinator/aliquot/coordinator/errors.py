@@ -38,31 +38,21 @@ class JournalUnavailable(JournalError):
 class JournalCorrupt(JournalError):
     """A record other than the last one, or the file itself, is damaged."""
 
-    reason = "JOURNAL_CORRUPT"
-
 
 class JournalTooNew(JournalError):
     """The journal was written by a newer version, which this one can't read."""
-
-    reason = "JOURNAL_TOO_NEW"
 
 
 class JournalLocked(JournalError):
     """Another coordinator has this journal open."""
 
-    reason = "JOURNAL_LOCKED"
-
 
 class NotLeader(AliquotError):
     """Another coordinator has taken over: this one must not write again."""
 
-    reason = "NOT_LEADER"
-
 
 class Overloaded(AliquotError):
     """A bound is reached. `retry_after_ms` is when to come back."""
-
-    reason = "OVERLOADED"
 
     def __init__(self, message: str, *, retry_after_ms: int = 500) -> None:
         super().__init__(message, hint="send it again after the stated pause")
@@ -72,25 +62,17 @@ class Overloaded(AliquotError):
 class ShuttingDown(AliquotError):
     """This coordinator shuts down. Its successor, or the same one restarted, will answer."""
 
-    reason = "SHUTTING_DOWN"
-
 
 class WatchCompacted(AliquotError):
     """The watcher asked for, or fell back to, events that are no longer kept."""
-
-    reason = "WATCH_COMPACTED"
 
 
 class ProtocolVersion(AliquotError):
     """An agent speaks no protocol version that this coordinator speaks."""
 
-    reason = "PROTOCOL_VERSION"
-
 
 class NotAllowed(AliquotError):
     """The caller's certificate does not entitle it to what it asks for."""
-
-    reason = "NOT_ALLOWED"
 
 
 class Unauthenticated(AliquotError):
@@ -106,40 +88,26 @@ class Unauthenticated(AliquotError):
 class RolesChanged(AliquotError):
     """Roles of the caller were taken away while its call was under way."""
 
-    reason = "ROLES_CHANGED"
-
 
 class NotEnrolled(AliquotError):
     """No key speaks for the node, or the agent shows none."""
-
-    reason = "NOT_ENROLLED"
 
 
 class WrongKey(AliquotError):
     """What the agent shows does not prove that it has its node's key."""
 
-    reason = "WRONG_KEY"
-
 
 class LoginRefused(AliquotError):
     """A caller's ID token or service account's token does not count here."""
-
-    reason = "LOGIN_REFUSED"
 
 
 class LoginRuleMissing(AliquotError):
     """The caller is who it says, and no rule lets it in."""
 
-    reason = "LOGIN_RULE_MISSING"
-
 
 class LoginNotOffered(AliquotError):
     """Nobody is set up who could vouch for callers that way."""
 
-    reason = "LOGIN_NOT_OFFERED"
-
 
 class ProviderUnavailable(AliquotError):
     """The identity provider, or Kubernetes, can't be asked at the moment."""
-
-    reason = "PROVIDER_UNAVAILABLE"

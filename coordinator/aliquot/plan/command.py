@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from aliquot.common.entry import Entry
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
@@ -137,14 +137,4 @@ def _plain(outcome: Outcome) -> dict[str, object]:
     return document
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCommand:
-    """What the command line looks for."""
-
-    name: str
-    help: str
-    configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
-PLAN = PlanCommand("plan", "what would happen with these requests on that pool, under any policy", configure, run)
+PLAN = Entry(configure, run)

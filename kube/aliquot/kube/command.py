@@ -7,11 +7,12 @@ import asyncio
 import json
 import logging
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from aliquot.cli._parser import common
 from aliquot.client import AsyncPool, Explanation
+from aliquot.common.entry import Entry
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.core import names
@@ -139,12 +140,4 @@ def _instead(asked: Template) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    name: str = "kube"
-    help: str = "check a Kubernetes cluster, or what would become of a manifest there"
-    configure = staticmethod(configure)
-    run = staticmethod(run)
-
-
-KUBE = _Command()
+KUBE = Entry(configure, run)

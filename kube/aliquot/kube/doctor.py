@@ -12,7 +12,7 @@ import msgspec
 from aliquot.client import AsyncPool, PoolError, Request
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
-from aliquot.kube.api import resources
+from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError, KubeForbidden, KubeNotFound
 from aliquot.kube.api.resources import Resource
@@ -27,6 +27,7 @@ _FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
 _OLDEST_MINOR: Final = 30
 """From which on validating policies are there."""
 _KUBELETS_ASKED: Final = 64
+_POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 _TOOLKIT: Final = "container-toolkit"
 """In the name of the image by which NVIDIA's operator installs it."""
 
@@ -88,6 +89,8 @@ class Doctor:
                         self._toolkit = container["image"].rpartition("/")[2]
                     if program == NODE:
                         await self._read_settings(item["metadata"]["namespace"], spec.get("volumes") or ())
+                        async for finding in self._pod_security(item["metadata"]["namespace"]):
+                            yield finding
                     if program:
                         where = item["metadata"]["namespace"], spec.get("serviceAccountName", "default")
                         self._account_of[program] = "system:serviceaccount:{}:{}".format(*where)
@@ -103,6 +106,14 @@ class Doctor:
                 found = msgspec.json.decode(await self._client.get(resources.CONFIG_MAPS.path(namespace, name)))["data"]
                 if "node.toml" in found:
                     self._wants = msgspec.toml.decode(found["node.toml"], type=_NodeFile).kube_node
+
+    async def _pod_security(self, namespace: str) -> AsyncIterator[Finding]:
+        """Agents see the host's processes and mount its folders: their namespace must let them."""
+        level = (await objects.namespace_labels(self._client, namespace)).get(_POD_SECURITY, "privileged")
+        if level != "privileged":
+            text = f"Pod Security in {namespace} is {level}: it refuses agents"
+            mend = f"kubectl label --overwrite namespace {namespace} {_POD_SECURITY}=privileged"
+            yield Finding(Mark.BAD, "accounts", text, mend)
 
     async def _rights(self, program: str, namespace: str, account: str) -> Finding:
         user = f"system:serviceaccount:{namespace}:{account}"

@@ -30,13 +30,10 @@ from aliquot.common.errors import AliquotError
 class RemoteError(AliquotError, RuntimeError):
     """Something about remote work failed."""
 
-    reason = "REMOTE"
-
 
 class RemoteOperatorError(RemoteError):
     """An operator failed on the remote device. What was issued after it was not done."""
 
-    reason = "REMOTE_OPERATOR"
     operator: str = ""
     site: str = ""
 
@@ -44,17 +41,25 @@ class RemoteOperatorError(RemoteError):
 class RemoteIndexError(RemoteOperatorError, IndexError):
     """An operator failed there with an IndexError."""
 
+    reason = "REMOTE_OPERATOR"
+
 
 class RemoteValueError(RemoteOperatorError, ValueError):
     """An operator failed there with a ValueError."""
+
+    reason = "REMOTE_OPERATOR"
 
 
 class RemoteTypeError(RemoteOperatorError, TypeError):
     """An operator failed there with a TypeError."""
 
+    reason = "REMOTE_OPERATOR"
+
 
 class RemoteNotImplementedError(RemoteOperatorError, NotImplementedError):
     """The remote device does not have the operator."""
+
+    reason = "REMOTE_OPERATOR"
 
 
 class RemoteDriverError(RemoteOperatorError):
@@ -63,14 +68,12 @@ class RemoteDriverError(RemoteOperatorError):
     `code` is CUDA's, where the driver refused it; 0 where the server did, before the driver saw it.
     """
 
-    reason = "REMOTE_DRIVER"
     code: int = 0
 
 
 class RemoteMemoryError(RemoteError, MemoryError):
     """The memory of the lease's part is used up. What was issued after the call named was not done."""
 
-    reason = "REMOTE_MEMORY"
     operator: str = ""
     site: str = ""
     asked_bytes: int = 0
@@ -82,8 +85,6 @@ class RemoteMemoryError(RemoteError, MemoryError):
 class RemoteRefusedError(RemoteError):
     """The server refuses the session: its text says which versions differ."""
 
-    reason = "REMOTE_REFUSED"
-
 
 class CaptureError(RemoteError):
     """A step can't be captured: its text says why, and where."""
@@ -94,8 +95,6 @@ class CaptureError(RemoteError):
 class SessionError(RemoteError):
     """A session ended or did not begin. `stated_reason` is the stable word; `acknowledged`: frames that were done."""
 
-    reason = "SESSION"
-
     def __init__(self, message: str, *, hint: str = "", reason: str = "", acknowledged: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.stated_reason = reason or type(self).reason
@@ -105,25 +104,17 @@ class SessionError(RemoteError):
 class SessionRefused(SessionError):
     """The server says why."""
 
-    reason = "SESSION_REFUSED"
-
 
 class SessionUnreachable(SessionError):
     """There was never a session."""
-
-    reason = "SESSION_UNREACHABLE"
 
 
 class SessionLost(SessionError):
     """There was a session. What it had on the device is gone; begin again, from a checkpoint if there is one."""
 
-    reason = "SESSION_LOST"
-
 
 class SessionLeaseEnded(SessionError):
     """`end_reason` is the lease's: PREEMPTED, EXPIRED, DRAINED, RELEASED, …; empty: not known."""
-
-    reason = "SESSION_LEASE_ENDED"
 
     def __init__(
         self, message: str, *, hint: str = "", reason: str = "", acknowledged: int = 0, end_reason: str = ""
@@ -135,11 +126,11 @@ class SessionLeaseEnded(SessionError):
 class SessionClosed(SessionError):
     """Nothing is wrong, but nothing can be done any more either."""
 
-    reason = "SESSION_CLOSED"
-
 
 class NotOnRemoteError(RemoteError, NotImplementedError):
     """A feature that remote devices don't have. `feature` is its name."""
+
+    reason = "REMOTE"
 
     def __init__(self, feature: str, instead: str = "") -> None:
         then = f"; {instead}" if instead else ""

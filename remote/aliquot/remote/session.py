@@ -22,13 +22,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from aliquot.client import HeldLease, Pool, PoolError, Request, RequestOptions, Serve
 from aliquot.client._holding import ENDED_HINTS
 from aliquot.client.ticket import TicketPart
 from aliquot.common.clock import SystemClock
+from aliquot.common.closing import Closing
 from aliquot.remote.core.endpoint import Endpoint, EndpointError, parse
 from aliquot.remote.errors import SessionError, SessionLeaseEnded, SessionUnreachable
 from aliquot.remote.ticket import VARIABLE, Ticket
@@ -43,7 +43,7 @@ _LOOK_S = 0.2
 OnNotice = Callable[[Notice], None]
 
 
-class Session:
+class Session(Closing):
     """A lease's parts, numbered from 0, and the channels to them. Any thread may use it. `connect` makes one."""
 
     def __init__(self, current: Callable[[], Ticket], on_notice: OnNotice | None = None) -> None:
@@ -57,14 +57,6 @@ class Session:
         self.notice: Notice | None = None
         """That the lease is being ended, once it is."""
         _open.add(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def lease_id(self) -> str:

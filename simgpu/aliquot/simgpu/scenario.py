@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from aliquot.common.closing import Closing
 from aliquot.common.processes import start_ticks
 from aliquot.simgpu import faults, layout
 from aliquot.simgpu.creation import DRIVER_VERSION, write_scenario
@@ -54,20 +53,12 @@ def create(
     return Scenario(path)
 
 
-class Scenario:
+class Scenario(Closing):
     """An open scenario. A context manager; closing it leaves the file and its users alone."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._mapping = Mapping(self.path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Unmaps the file."""

@@ -26,7 +26,7 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices import vnpu
-from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry, with_unread
+from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry, there, with_unread
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
@@ -246,10 +246,7 @@ class AscendBackend(PlainBackend):
         return self._where(uuid)
 
     def _where(self, uuid: str) -> _Known:
-        where = self._known.get(uuid)
-        if where is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return where
+        return there(self._known, uuid)
 
 
 class _Geometry:

@@ -8,7 +8,7 @@ a driver does not offer, and raise `DeviceError` for what it can't answer now.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,25 +26,29 @@ from aliquot.agent.core.samples import (
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.errors import AliquotError
 
+Known = TypeVar("Known")
+
 LEFT_OUT = "the agent's setting `leave_out` names it"
 
 
 class DeviceError(AliquotError):
     """A device, or its driver, did not answer."""
 
-    reason = "DEVICE"
+
+def there(known: Mapping[str, Known], uuid: str) -> Known:
+    """What is known of a device. Raises `DeviceError` where that is nothing."""
+    found = known.get(uuid)
+    if found is None:
+        raise DeviceError(f"{uuid} is not there (any more)")
+    return found
 
 
 class DeviceLost(DeviceError):
     """The driver says that the device is gone, or can't be used before a reset."""
 
-    reason = "DEVICE_LOST"
-
 
 class BackendUnavailable(DeviceError):
     """There is no driver or library of this kind on this machine."""
-
-    reason = "BACKEND_UNAVAILABLE"
 
 
 class Discovery(msgspec.Struct, frozen=True):

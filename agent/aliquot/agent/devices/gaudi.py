@@ -22,7 +22,7 @@ from aliquot.agent.core.samples import (
     ProcessList,
     ProcessSample,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, there
 from aliquot.agent.devices.owners import Owners
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.common.catalog import canonical_model
@@ -183,10 +183,7 @@ class GaudiBackend(PlainBackend):
         )
 
     def _handle(self, uuid: str) -> ctypes.c_void_p:
-        handle = self._handles.get(uuid)
-        if handle is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return handle
+        return there(self._handles, uuid)
 
     def _text(self, function: str, handle: ctypes.c_void_p) -> str:
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)

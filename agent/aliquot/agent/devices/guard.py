@@ -36,8 +36,6 @@ class Run(Protocol):
 class DeviceHung(DeviceError):
     """A call into the driver has not come back in time, or one before it has not."""
 
-    reason = "DEVICE_HUNG"
-
 
 class _Job(msgspec.Struct):
     call: Callable[[], Any]

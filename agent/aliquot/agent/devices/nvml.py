@@ -25,7 +25,7 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices import visible
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry, with_unread
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry, there, with_unread
 from aliquot.agent.devices.nvml_activity import Counters, EnergyCounter, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
@@ -408,10 +408,7 @@ class NvmlBackend:
         return uuid
 
     def _handle(self, uuid: str) -> object:
-        handle = self._handles.get(uuid)
-        if handle is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return handle
+        return there(self._handles, uuid)
 
 
 def _margin(query: Query, card: str, handle: object) -> int | None:

@@ -31,7 +31,7 @@ from aliquot.agent.core.samples import (
     MemorySample,
     ProcessList,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceBackend, DeviceError, Discovery, Geometry
+from aliquot.agent.devices.base import BackendUnavailable, DeviceBackend, DeviceError, Discovery, Geometry, there
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
@@ -237,10 +237,7 @@ class SeveralKinds:
 
     def of(self, uuid: str) -> DeviceBackend:
         """The backend of a device or a card. Raises `DeviceError`."""
-        kind = self._of.get(uuid)
-        if kind is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return _open(kind)
+        return _open(there(self._of, uuid))
 
     def _opened(self, kind: Kind) -> None:
         problem = kind.first()

@@ -18,7 +18,7 @@ from aliquot.agent.core.samples import (
     MemorySample,
     ProcessList,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.base import BackendUnavailable, DeviceLost, Discovery, there
 from aliquot.agent.devices.owners import Owners
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.common.catalog import memory_total_bytes
@@ -102,10 +102,7 @@ class TpuBackend(PlainBackend):
         return self._owners.on(self._chip(uuid).files)
 
     def _chip(self, uuid: str) -> Chip:
-        chip = self._known.get(uuid)
-        if chip is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
-        return chip
+        return there(self._known, uuid)
 
 
 def chips(sys_root: Path = Path("/sys")) -> list[Chip]:

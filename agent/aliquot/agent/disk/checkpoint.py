@@ -46,8 +46,6 @@ MAX_NAME_BYTES = 200
 class StateDirError(AliquotError):
     """The state directory can't be used."""
 
-    reason = "STATE_DIR"
-
 
 class StoredSlice(msgspec.Struct, frozen=True):
     """What is on disk of a reservation. The boot id gives a stop order's monotonic time its meaning."""

@@ -21,6 +21,7 @@ from aliquot.agent.enforce.base import PROOFS
 from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.settings import ENV_PREFIX, Settings
 from aliquot.common import config
+from aliquot.common.entry import Entry
 from aliquot.common.tiers import Tier
 
 EXIT_PROBLEM = 1
@@ -101,11 +102,4 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_PROBLEM if any(finding.mark is Mark.BAD for finding in found) else 0
 
 
-class _Command(msgspec.Struct, frozen=True):
-    name: str = "doctor"
-    help: str = "check this node for everything the tiers need, and prove each by trying to exceed it"
-    configure = staticmethod(configure)
-    run = staticmethod(run)
-
-
-DOCTOR = _Command()
+DOCTOR = Entry(configure, run)

@@ -24,8 +24,6 @@ PROOFS = "proofs.json"
 class EnforcementError(AliquotError):
     """A limit could not be set, read or cleared."""
 
-    reason = "ENFORCEMENT"
-
 
 class Limited(msgspec.Struct, frozen=True):
     """A slice as a tier sees it."""

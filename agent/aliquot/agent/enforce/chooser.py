@@ -21,8 +21,6 @@ NOT_NAMED = "not among this agent's tiers (its setting `enforcement.tiers`)"
 class TierUnavailable(EnforcementError):
     """No tier as strong as demanded can be had for this slice here."""
 
-    reason = "TIER_UNAVAILABLE"
-
 
 class Choice(msgspec.Struct, frozen=True):
     """The tier to use, and one line for each stronger one that could not be had."""

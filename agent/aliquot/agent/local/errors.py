@@ -22,70 +22,46 @@ from aliquot.common.errors import AliquotError
 class LocalError(AliquotError):
     """A request on the local socket was refused."""
 
-    reason = "LOCAL"
-
 
 class PeerUnknown(LocalError):
     """The kernel can't say who connected."""
-
-    reason = "PEER_UNKNOWN"
 
 
 class LeaseNotHere(LocalError):
     """No running slice of this lease (and member) is on this node."""
 
-    reason = "LEASE_NOT_HERE"
-
 
 class WrongSecret(LocalError):
     """The secret is not the lease's."""
-
-    reason = "WRONG_SECRET"
 
 
 class UidMismatch(LocalError):
     """Another user's processes are in this lease."""
 
-    reason = "UID_MISMATCH"
-
 
 class PidNotYours(LocalError):
     """The process to attach belongs to another user."""
-
-    reason = "PID_NOT_YOURS"
 
 
 class NotPermitted(LocalError):
     """Only root and the agent's own user may."""
 
-    reason = "NOT_PERMITTED"
-
 
 class PidProtected(LocalError):
     """The process to attach is the agent, or the agent depends on it."""
-
-    reason = "PID_PROTECTED"
 
 
 class ProcessGone(LocalError):
     """The process to attach has ended."""
 
-    reason = "PROCESS_GONE"
-
 
 class NotActive(LocalError):
     """The slice's limit is not set (yet), so a process would run without one."""
-
-    reason = "NOT_ACTIVE"
 
 
 class StillUsing(LocalError):
     """A process that holds device memory can't leave its lease: nobody would answer for that memory."""
 
-    reason = "STILL_USING"
-
 
 class Busy(LocalError):
     """Too many connections at once."""
-
-    reason = "BUSY"

@@ -23,8 +23,6 @@ NOBODY = -1
 class TooManyAttachments(AliquotError):
     """More live processes were attached to one lease than the agent keeps track of."""
 
-    reason = "TOO_MANY_ATTACHMENTS"
-
 
 class Attachments:
     """The register of attached processes."""

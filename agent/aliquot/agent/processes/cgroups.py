@@ -30,8 +30,6 @@ _LIMITS = ("memory.max", "memory.high", "cpu.max")
 class ContainmentError(AliquotError):
     """A process could not be put into its lease's cgroup."""
 
-    reason = "CONTAINMENT"
-
 
 class CgroupTree:
     """The agent's own subtree: `<base>/<node>/<lease>/<lease_epoch>.<member>`, one leaf per holder."""

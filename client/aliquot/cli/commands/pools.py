@@ -34,8 +34,6 @@ LISTEN = "127.0.0.1:7070"
 class NoGpus(AliquotError):
     """This machine has no GPU for a pool of real ones."""
 
-    reason = "NO_GPUS"
-
 
 def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (

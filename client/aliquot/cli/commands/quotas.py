@@ -55,7 +55,8 @@ def _quota(pool: Pool, args: argparse.Namespace, out: Out) -> None:
         out.show(f"{name}: {word} (version {version})")
     for name in answer.unchanged:
         out.show(f"{name}: unchanged")
-    use = next((view.use for view in _views(after, args.kind) if view.spec.name == args.name), None)
+    views: Iterable[admin.TenantView | admin.QueueView] = after.tenants if args.kind == "tenant" else after.queues
+    use = next((view.use for view in views if view.spec.name == args.name), None)
     if use is not None and use.windows is not None:
         out.show(in_force_text(use.windows))
 
@@ -108,10 +109,6 @@ def _declared(tenancy: admin.Tenancy, kind: str, name: str, changes: dict[str, o
 
 def _with(quota: admin.Quota, changes: dict[str, object]) -> admin.Quota:
     return replace(quota, **changes)  # type: ignore[arg-type]
-
-
-def _views(tenancy: admin.Tenancy, kind: str) -> Iterable[admin.TenantView | admin.QueueView]:
-    return tenancy.tenants if kind == "tenant" else tenancy.queues
 
 
 def _amount(text: str, where: str) -> admin.Amount:

@@ -28,23 +28,19 @@ def _watch(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     try:
         for event in events:
             if out.as_json:
-                out.line({"event": _kind(event), **_plain(event)})
+                out.line(_plain(event))
             else:
                 out.show(_line(event))
     finally:
         events.close()  # type: ignore[attr-defined]  # it is a generator
 
 
-def _kind(event: Event) -> str:
-    return "lease" if isinstance(event, LeaseChanged) else "node" if isinstance(event, NodeChanged) else "resynced"
-
-
 def _plain(event: Event) -> dict[str, object]:
     if isinstance(event, LeaseChanged):
-        return {"seq": event.seq, "at_ms": event.at_ms, "lease": event.lease}
+        return {"event": "lease", "seq": event.seq, "at_ms": event.at_ms, "lease": event.lease}
     if isinstance(event, NodeChanged):
-        return {"seq": event.seq, "at_ms": event.at_ms, "node": event.node}
-    return {"seq": event.seq, "leases": event.leases}
+        return {"event": "node", "seq": event.seq, "at_ms": event.at_ms, "node": event.node}
+    return {"event": "resynced", "seq": event.seq, "leases": event.leases}
 
 
 def _line(event: Event) -> Text:

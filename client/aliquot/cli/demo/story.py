@@ -20,8 +20,6 @@ _LOOK_AGAIN_S = 0.1
 class StepFailed(AliquotError):
     """A claim of the demonstration did not hold."""
 
-    reason = "STEP_FAILED"
-
 
 @dataclass(slots=True)
 class Step:

@@ -22,8 +22,6 @@ _LOOK_AGAIN_S = 0.02
 class ChildFailed(AliquotError):
     """A part of the pool did not start, or ended by itself; the message ends with its last output."""
 
-    reason = "CHILD_FAILED"
-
 
 @dataclass(slots=True)
 class Child:

@@ -98,7 +98,7 @@ class AsyncAccess(AsyncCalls):
         return tuple(read(each, access.Denial) for each in (await self._send(ACCESS["ListDenials"])).denials)
 
     async def bootstrap(self, *, revoke_others: bool = False) -> access.IssuedToken:
-        """A new administrator's token, over the coordinator's own socket: `Pool("unix:/var/lib/aliquot/admin.sock")`.
+        """A new administrator's token, over the coordinator's own socket: `Pool("unix:DIR/admin.sock")`.
 
         `revoke_others` ends all tokens that were made this way before.
         """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
 from aliquot.client import _methods as methods
-from aliquot.client._asking import Asked, Places, Request, RequestOptions, to_proto
+from aliquot.client._asking import Asked, Places, to_proto
 from aliquot.client._async import leasing
 from aliquot.client._async.calling import AsyncCaller
 from aliquot.client._async.granting import AsyncGranting
@@ -34,6 +34,7 @@ from aliquot.client._values.events import Event
 from aliquot.client._values.leases import Explanation, Lease, LeaseState, NodeFit, Timeline, WaitUntil
 from aliquot.client._values.nodes import Device, Node
 from aliquot.client._values.pool import Status
+from aliquot.client._values.requests import Request, RequestOptions
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.use import UseReport

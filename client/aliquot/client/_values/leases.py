@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aliquot.client._values.base import Word
-
-
-class Tier(Word):
-    """How a slice's memory limit is enforced, weakest first; read back from the device."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    NONE = "NONE"
-    WATCHDOG = "WATCHDOG"
-    PRELOAD = "PRELOAD"
-    MPS = "MPS"
-    DRIVER = "DRIVER"
-    MIG = "MIG"
+from aliquot.client._values.requests import Request, Tier
 
 
 class SliceState(Word):
@@ -66,28 +55,6 @@ _REACHED = {
     WaitUntil.GRANTED: frozenset(LeaseState) - {LeaseState.QUEUED, LeaseState.ENDED},
     WaitUntil.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.PREEMPTING}),
 }
-
-
-class Serve(Word):
-    """Where the programs that use a lease run."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    """As LOCAL."""
-    LOCAL = "LOCAL"
-    """On its nodes, where they attach."""
-    REMOTE = "REMOTE"
-    """Anywhere: an agent starts a process for each member, whose endpoint its slices name."""
-    CUDA = "CUDA"
-    """As REMOTE, by CUDA's driver alone (`aliquot.remote.cuda`): nodes need no PyTorch for it."""
-
-
-class Topology(Word):
-    """What the links between a member's devices should be."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    ANY = "ANY"
-    PREFER_ISLAND = "PREFER_ISLAND"
-    REQUIRE_ISLAND = "REQUIRE_ISLAND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +241,8 @@ class Explanation:
     earliest_start_ms: int | None = None
     latest_start_ms: int | None = None
     """Of an interval around a forecast start that holds 90 % of such starts."""
+    instead: Request | None = None
+    """The request with the smallest change: asked for now, it would start at once. None: no such change is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aliquot.client._values.base import Word
-from aliquot.client._values.leases import ActivitySource, Serve, Tier
+from aliquot.client._values.leases import ActivitySource
+from aliquot.client._values.requests import Serve, Tier
 
 
 class NodeState(Word):

@@ -222,7 +222,10 @@ def _document(kind: Any, bound: Mapping[Any, Any]) -> type[BaseModel]:  # noqa: 
         if UNBOUNDED in field.metadata:
             hint = str if hint is int else str | None
         fields[field.name] = (shape(_bind(hint, bound)), ...)
-    name = kind.__name__ + "".join(each.__name__ for each in bound.values())
+    # `Request` is what comes in, of which most may be left out.
+    name = ("LeaseRequest" if kind is client.Request else kind.__name__) + "".join(
+        each.__name__ for each in bound.values()
+    )
     return create_model(name, __doc__=(kind.__doc__ or "").strip(), **fields)
 
 

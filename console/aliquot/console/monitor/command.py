@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.cli._out import Out
 from aliquot.cli._parser import seconds
 from aliquot.cli._table import table_of
 from aliquot.common import logging as common_logging
+from aliquot.common.entry import Entry
 from aliquot.common.errors import ConfigError
 from aliquot.common.https import check_url
 from aliquot.common.utilisation import USUAL_BOUNDS, USUAL_WEIGHTS, Bounds, Weights
@@ -23,47 +23,39 @@ from aliquot.console.serving import serve_app
 _DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class _WatchUse:
-    """See `Command`."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Each option's default is the environment's, by the name in capitals."""
+    parser.epilog = (
+        "With --once a table, else a service: /results, /results/low, /results/stats, /analyze, /health,\n"
+        "/metrics, and a page at /. Whoever reaches it may read it. The score is a weighted mean of how busy a\n"
+        "card is, its memory's copies, its memory used and its power. What is not told is left out."
+    )
+    parser.add_argument("--once", action="store_true", help="look once, and show a table")
+    of = _Environment(parser)
+    of.add("--prom-url", "PROM_URL", "http://prometheus:9090", metavar="URL", help="the Prometheus to ask")
+    of.add("--prom-token-file", "PROM_TOKEN_FILE", "", metavar="FILE", help="a bearer token for it")
+    of.add("--query-condition", "QUERY_CONDITION", '{pod!=""}', help="a selector of series; empty: all cards")
+    of.add("--tenant-label", "TENANT_LABEL", "", metavar="LABEL", help="whose it is (default: the namespace)")
+    of.add("--threshold", "THRESHOLD", str(USUAL_BOUNDS.low), type=float, help="below it a card is low")
+    of.add("--interval", "INTERVAL", "300", type=_seconds, help="between two looks")
+    of.add("--time-window-min", "TIME_WINDOW_MIN", "10", type=int, metavar="MINUTES", help="that means are taken of")
+    of.add("--step", "STEP", "30s", type=_seconds, help="how often within the window")
+    for name, usual in USUAL_WEIGHTS._asdict().items():
+        of.add(f"--{name.replace('_', '-')}-weight", f"{name.upper()}_WEIGHT", str(usual), type=float)
+    of.add("--control-api", "CONTROL_API", "", metavar="URL", help="is told of each card below the threshold")
+    of.add("--host", "HOST", "127.0.0.1", help="where the service listens")
+    of.add("--port", "PORT", "8080", type=int, help="0: a free one")
 
-    name: str = "watch-use"
-    help: str = "how much cards are used, by any Prometheus that scrapes dcgm-exporter; needs no pool"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Each option's default is the environment's, by the name in capitals."""
-        parser.epilog = (
-            "With --once a table, else a service: /results, /results/low, /results/stats, /analyze, /health,\n"
-            "/metrics, and a page at /. Whoever reaches it may read it. The score is a weighted mean of how busy a\n"
-            "card is, its memory's copies, its memory used and its power. What is not told is left out."
-        )
-        parser.add_argument("--once", action="store_true", help="look once, and show a table")
-        of = _Environment(parser)
-        of.add("--prom-url", "PROM_URL", "http://prometheus:9090", metavar="URL", help="the Prometheus to ask")
-        of.add("--prom-token-file", "PROM_TOKEN_FILE", "", metavar="FILE", help="a bearer token for it")
-        of.add("--query-condition", "QUERY_CONDITION", '{pod!=""}', help="a selector of series; empty: all cards")
-        of.add("--tenant-label", "TENANT_LABEL", "", metavar="LABEL", help="whose it is (default: the namespace)")
-        of.add("--threshold", "THRESHOLD", str(USUAL_BOUNDS.low), type=float, help="below it a card is low")
-        of.add("--interval", "INTERVAL", "300", type=_seconds, help="between two looks")
-        of.add(
-            "--time-window-min", "TIME_WINDOW_MIN", "10", type=int, metavar="MINUTES", help="that means are taken of"
-        )
-        of.add("--step", "STEP", "30s", type=_seconds, help="how often within the window")
-        for name, usual in USUAL_WEIGHTS._asdict().items():
-            of.add(f"--{name.replace('_', '-')}-weight", f"{name.upper()}_WEIGHT", str(usual), type=float)
-        of.add("--control-api", "CONTROL_API", "", metavar="URL", help="is told of each card below the threshold")
-        of.add("--host", "HOST", "127.0.0.1", help="where the service listens")
-        of.add("--port", "PORT", "8080", type=int, help="0: a free one")
-
-    def run(self, args: argparse.Namespace) -> int:
-        """See `Command`."""
-        settings = _settings(args)
-        if args.once:
-            _show(Out.of(args), look(settings))
-        else:
-            common_logging.configure("info", json=args.json)
-            serve_app(make_app(Watching(settings)), (args.host, args.port))
-        return 0
+def run(args: argparse.Namespace) -> int:
+    """As a table once, or as a service until it is told to end."""
+    settings = _settings(args)
+    if args.once:
+        _show(Out.of(args), look(settings))
+    else:
+        common_logging.configure("info", json=args.json)
+        serve_app(make_app(Watching(settings)), (args.host, args.port))
+    return 0
 
 
 class _Environment:
@@ -132,4 +124,4 @@ def _show(out: Out, rows: list[Row]) -> None:
     out.show(f"{sums['total_gpus']} cards, mean score {mean}, {sums['low_utilization_count']} low or idle")
 
 
-WATCH_USE = _WatchUse()
+WATCH_USE = Entry(configure, run)

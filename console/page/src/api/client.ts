@@ -35,6 +35,8 @@ export interface Call {
   body?: unknown;
   /** Makes sending it twice the same as once. */
   key?: string;
+  /** Refused where what it is about has changed since it had this number. */
+  ifSeq?: number;
   /** How long its answer may take, in milliseconds. */
   patienceMs?: number;
 }
@@ -70,6 +72,7 @@ async function send(call: Call, accept: string, abort: AbortSignal | undefined):
   const headers: Record<string, string> = { Accept: accept, ...GUARD };
   if (call.body !== undefined) headers["Content-Type"] = "application/json";
   if (call.key) headers["Idempotency-Key"] = call.key;
+  if (call.ifSeq !== undefined) headers["If-Match"] = `"${call.ifSeq}"`;
   const late = AbortSignal.timeout(call.patienceMs ?? PATIENCE_MS);
   let response: Response;
   let body: Uint8Array;

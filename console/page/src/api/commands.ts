@@ -1,6 +1,6 @@
 /** The same action elsewhere: as `curl`, as an `aliquot` command, in Python, in Kubernetes. */
 import { pathOf, type Call } from "./client";
-import { given } from "./request";
+import { given, labelOf } from "./request";
 import type { Asked } from "./types";
 
 /** A word for a shell, quoted where it must be. */
@@ -25,12 +25,22 @@ export function curl(call: Call): string {
   return lines.join(" \\\n  ");
 }
 
+const UNITS: Record<string, string> = { seconds: "s", milli: "m" };
+const WORDS = ["tier", "topology", "serve"];
+
 const flags = (asked: Asked): string[] =>
   given(asked).flatMap(([field, value]) => {
     if (value === true) return [field.option];
-    if (field.kind === "tier") return [field.option, String(value).toLowerCase()];
-    return [field.option, field.kind === "seconds" ? `${value}s` : String(value)];
+    const spelled = (text: string): string =>
+      WORDS.includes(field.kind) ? text.toLowerCase().replaceAll("_", "-") : text + (UNITS[field.kind] ?? "");
+    return value.flatMap((each) => [field.option, spelled(each)]);
   });
+
+/** What the form has no place for: to be seen with it all the same. */
+export const besideForm = (asked: Asked): string => {
+  const unseen = Object.fromEntries(given(asked).flatMap(([field]) => (labelOf(field) ? [] : [[field.name, asked[field.name]]])));
+  return flags({ ...unseen, gpu: "" }).map(shell).join(" ");
+};
 
 export const asRun = (asked: Asked): string =>
   [command("run", "--gpu", asked.gpu, ...flags(asked)), "--", "python train.py"].join(" ");
@@ -56,5 +66,5 @@ with Pool() as pool, pool.lease(${JSON.stringify(asked.gpu)}${options}) as lease
 
 function literal(value: unknown): string {
   if (value === true) return "True";
-  return typeof value === "string" ? JSON.stringify(value) : String(value);
+  return typeof value === "number" ? String(value) : JSON.stringify(value);
 }

@@ -15,7 +15,7 @@ export const fields = list.map((each) => ({ kind: "text", annotation: "", ...eac
 /** Its label in the form; undefined: it is not in there. */
 export const labelOf = (field: RequestField): string | undefined => byWord(t.requestFields, field.name);
 
-const NUMBERS = ["integer", "count", "seconds"];
+const NUMBERS = ["integer", "count", "seconds", "bytes", "milli"];
 
 export const isNumber = (field: RequestField): boolean => NUMBERS.includes(field.kind);
 
@@ -24,17 +24,44 @@ export function asked(gpu: string, text: (name: string) => string): Asked {
   const found: Record<string, unknown> = { gpu };
   for (const field of fields) {
     const value = text(field.name);
-    if (!value || !(labelOf(field) || field.kind === "text")) continue;
-    if (!isNumber(field)) found[field.name] = field.kind === "flag" ? true : value;
+    if (!value) continue;
+    if (field.kind === "flag") found[field.name] = true;
+    else if (field.kind === "names") found[field.name] = value.split(SEVERAL);
+    else if (field.kind === "pairs") found[field.name] = Object.fromEntries(value.split(SEVERAL).map(pair));
+    else if (!isNumber(field)) found[field.name] = value;
     else if (Number.isInteger(Number(value)) && Number(value) !== 0) found[field.name] = Number(value);
   }
   return found as Asked;
 }
 
-/** What of a request is given, field by field. */
-export function given(request: Asked): [RequestField, string | number | true][] {
-  return fields.flatMap((field) => {
-    const value = request[field.name];
-    return value && typeof value !== "object" ? [[field, value] as [RequestField, string | number | true]] : [];
+/** Between names and pairs of one field: neither can have it. */
+const SEVERAL = ",";
+
+function pair(text: string): [string, string] {
+  const [key = "", ...rest] = text.split("=");
+  return [key, rest.join("=")];
+}
+
+/** What of a request is given, field by field, as texts: of labels and nodes there may be several. */
+export function given(request: Asked): [RequestField, string[] | true][] {
+  return fields.flatMap((field): [RequestField, string[] | true][] => {
+    const value = request[field.name] as unknown;
+    if (!value || value === "UNSPECIFIED" || (field.kind === "count" && value === 1)) return [];
+    if (value === true) return [[field, value]];
+    const texts = Array.isArray(value)
+      ? value.map(String)
+      : typeof value === "object"
+        ? Object.entries(value).map(([key, text]) => `${key}=${text}`)
+        : [String(value)];
+    return texts.length ? [[field, texts]] : [];
   });
+}
+
+/** Where the form has this request. It is kept alive by nobody, so it has no TTL there. */
+export function formAddress(request: Asked, more: Record<string, string> = {}): string {
+  const query = new URLSearchParams({ gpu: request.gpu, ...more });
+  for (const [field, value] of given(request)) {
+    if (field.name !== "ttl_s") query.set(field.name, value === true ? "yes" : value.join(SEVERAL));
+  }
+  return `/ask?${query}`;
 }

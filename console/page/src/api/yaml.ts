@@ -12,7 +12,7 @@ export function asYaml(asked: Asked): string {
     `    aliquot.dev/request: ${JSON.stringify(asked.gpu)}`,
     ...given(asked).map(
       ([field, value]) =>
-        field.annotation && `    ${field.annotation}: ${value === true ? '"true"' : String(value).toLowerCase()}`,
+        field.annotation && `    ${field.annotation}: ${value === true ? '"true"' : value.join().toLowerCase()}`,
     ),
     gang && `    aliquot.dev/gang-size: "${asked.gang_size}"`,
   ].filter(Boolean);

@@ -3,9 +3,9 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { ask, newKey, Refusal, type Call } from "../api/client";
-import { asAlloc, asExplain, asPython, asRun, curl } from "../api/commands";
+import { asAlloc, asExplain, asPython, asRun, besideForm, curl } from "../api/commands";
 import { compose, parse, type Amounts } from "../api/grammar";
-import { asked as askedBy, fields, isNumber, labelOf } from "../api/request";
+import { asked as askedBy, fields, formAddress, isNumber, labelOf } from "../api/request";
 import type { Asked, Explanation, Lease, Status, Tenancy } from "../api/types";
 import { get } from "../api/client";
 import { nowMs } from "../live/clock";
@@ -105,6 +105,7 @@ function useExplained(asked: Asked, key: string): Explained {
 
 function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy | undefined }): JSX.Element {
   const parsed = useMemo(() => parse(props.gpu), [props.gpu]);
+  const beside = besideForm(askedOf());
   const models = [...new Set((props.pool?.pools ?? []).map((each) => each.model))].sort();
   const change = (changed: Partial<Amounts>): void => setParams({ gpu: compose({ ...parsed, ...changed }) });
   const input = (name: string, more: Record<string, unknown> = {}): JSX.Element => (
@@ -165,7 +166,7 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
           </Field>
         </div>
       )}
-      <details open={IN_FORM.some((field) => param(field.name))}>
+      <details open={fields.some((field) => param(field.name))}>
         <summary>{t.ask.more}</summary>
         <div class="grid">
           {IN_FORM.filter((field) => field.kind !== "flag").map((field) => (
@@ -193,6 +194,11 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
             </label>
           ))}
         </div>
+        {beside && (
+          <p class="dim">
+            {t.ask.alsoAsked} <code>{beside}</code>
+          </p>
+        )}
         <datalist id="tenants">
           {tenants.map((each) => (
             <option value={each} />
@@ -261,6 +267,7 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
         </ul>
       )}
       {value.placement_note && <p class="dim">{value.placement_note}</p>}
+      {value.instead && <Instead request={value.instead as unknown as Asked} />}
       {value.missing.length > 0 && (
         <>
           <h3>{t.ask.smallestChange}</h3>
@@ -318,9 +325,38 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
   );
 }
 
+/** The request with the smallest change, one click away. `of`: the lease that waits for what was asked for at first. */
+export function Instead(props: { request: Asked; of?: string }): JSX.Element {
+  const of = props.of ?? param("instead_of");
+  return (
+    <div class="note good row between">
+      <span>
+        {t.ask.wouldStartNow} <code>{asAlloc(props.request)}</code>
+      </span>
+      <Link to={formAddress(props.request, of ? { instead_of: of } : {})} class="button primary">
+        {t.ask.askForThisInstead}
+      </Link>
+    </div>
+  );
+}
+
+/** Withdraws what waits, if it still does: whether it did. Nothing that has got its devices meanwhile is taken back. */
+async function withdraw(id: string, by: string): Promise<boolean> {
+  const path = `/leases/${encodeURIComponent(id)}`;
+  try {
+    const before = await get<Lease>(path);
+    if (before.state !== "QUEUED") return before.state === "ENDED";
+    await ask({ method: "POST", path: `${path}:release`, body: { reason: t.ask.replacedBy(by) }, ifSeq: before.seq });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
   const busy = useSignal(false);
   const error = useSignal<unknown>(null);
+  const of = param("instead_of");
   // One key for one wish: a double click, or a try after a lost answer, asks once.
   const key = useSignal(newKey());
   const body = { request: { ...props.asked, detached: true }, until: "QUEUED", wait_s: 0 };
@@ -333,7 +369,9 @@ function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
       const lease = await ask<Lease & { secret: string }>(call);
       key.value = newKey();
       secrets.set(lease.lease_id, lease.secret);
-      go(leaseAddress(lease.lease_id));
+      const replaced = !!of && lease.state !== "QUEUED" && (await withdraw(of, lease.lease_id));
+      const also = of ? `&${replaced ? "replaced" : "beside"}=${encodeURIComponent(of)}` : "";
+      go(leaseAddress(lease.lease_id) + also);
     } catch (caught) {
       error.value = caught;
     } finally {
@@ -347,7 +385,10 @@ function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
         <button type="button" class="primary" aria-disabled={busy.value} onClick={send}>
           {busy.value ? t.ask.askingForIt : props.fitsNow ? t.ask.askForIt : t.ask.askForItAndWait}
         </button>
-        <span class="dim">{props.asked.time_limit_s ? t.ask.standsForItsTime : t.ask.stands}</span>
+        <span class="dim">
+          {props.asked.time_limit_s ? t.ask.standsForItsTime : t.ask.stands}{" "}
+          {of && t.ask.thenWithdrawn(<Link to={leaseAddress(of)}>{shortId(of)}</Link>)}
+        </span>
       </div>
       <Elsewhere call={{ ...call, key: "any-word-of-yours" }} command={asAlloc(props.asked)} />
     </>

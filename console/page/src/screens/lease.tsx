@@ -4,18 +4,19 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { get } from "../api/client";
 import { asExec, command } from "../api/commands";
-import type { Explanation, Lease as LeaseValue, Slice, Timeline } from "../api/types";
+import type { Asked, Explanation, Lease as LeaseValue, Slice, Timeline } from "../api/types";
 import { nowMs } from "../live/clock";
 import { useLoaded } from "../live/loading";
 import { secrets } from "../live/secrets";
 import { identity, may } from "../live/session";
 import { Action } from "../ui/action";
 import { Bar, Copyable, Elsewhere, Fact, Name, State } from "../ui/basics";
-import { Link, nodeAddress, param } from "../ui/router";
+import { leaseAddress, Link, nodeAddress, param } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
 import { ago, bytes, inTime, inWords, moment, share, shortId, span, UNKNOWN } from "../ui/words";
 import { Spark, useHistory } from "../ui/spark";
+import { Instead } from "./ask";
 import { endOf, Extend } from "./extending";
 import { Idleness } from "./idleness";
 import { observed, sharesOf } from "./leases";
@@ -130,7 +131,8 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
           </p>
         ))}
       </section>
-      {lease.state === "QUEUED" && lease.waiting && <Waits why={lease.waiting} />}
+      <Replaced lease={lease} />
+      {lease.state === "QUEUED" && lease.waiting && <Waits why={lease.waiting} lease={lease} />}
       {lease.slices.length > 0 && lease.state !== "ENDED" && <Parts lease={lease} />}
       {lease.state !== "ENDED" && <Idleness lease={lease} onDone={props.reload} />}
       {lease.state !== "ENDED" && !lease.redacted && <Using lease={lease} />}
@@ -143,8 +145,18 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
   );
 }
 
-function Waits(props: { why: Explanation }): JSX.Element {
-  const { why } = props;
+/** Of a request that was sent instead of one that waited: what has become of that. */
+function Replaced(props: { lease: LeaseValue }): JSX.Element | null {
+  const [replaced, beside] = [param("replaced"), param("beside")];
+  const other = <Link to={leaseAddress(replaced || beside)}>{shortId(replaced || beside)}</Link>;
+  if (replaced) return <p class="note good">{t.lease.tookThePlace(other)}</p>;
+  if (!beside) return null;
+  return <p class="note warn">{props.lease.state === "QUEUED" ? t.lease.bothWait(other) : t.lease.bothStand(other)}</p>;
+}
+
+function Waits(props: { why: Explanation; lease: LeaseValue }): JSX.Element {
+  const { why, lease } = props;
+  const mine = lease.asked_by === identity.value?.principal;
   return (
     <section class="card">
       <h2>{t.common.whyItWaits}</h2>
@@ -164,6 +176,7 @@ function Waits(props: { why: Explanation }): JSX.Element {
         </Fact>
         <Fact name={t.common.placeInLine}>{why.queue_position ? t.ask.placeOf(why.queue_position, why.queue_length) : UNKNOWN}</Fact>
       </dl>
+      {why.instead && mine && <Instead request={why.instead as unknown as Asked} of={lease.lease_id} />}
       <ul class="plain changes">
         {why.missing.map((each) => (
           <li>

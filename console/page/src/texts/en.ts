@@ -227,6 +227,11 @@ export const en = {
     stands: "It stands until you release it.",
     standsForItsTime: "It stands until you release it, or its time is up.",
     inKubernetes: "Kubernetes",
+    wouldStartNow: "This would start now:",
+    askForThisInstead: "Ask for this instead",
+    replacedBy: (lease: string) => `${lease} was asked for instead`,
+    alsoAsked: "Also asked for, as on the command line:",
+    thenWithdrawn: (lease: Rich): Rich => ["Once it has its devices, the request that waits, ", lease, ", is withdrawn."],
   },
   leases: {
     askForOne: "Ask for one",
@@ -290,6 +295,9 @@ export const en = {
     grantedAfter: (span: string, requeues: number) => `granted, after ${span}${requeues ? `, after it went back to its queue ${plural(requeues, "time")}` : ""}`,
     endedBy: (by: string, why: string) => `ended${by && ` by ${by}`}: ${why}`,
     stepOf: (what: string, detail: string) => `${what}: ${detail}`,
+    tookThePlace: (other: Rich): Rich => ["It took the place of ", other, ", which waited and is withdrawn."],
+    bothWait: (other: Rich): Rich => ["Both wait: this one, and ", other, ", instead of which it was asked for. Withdraw the one that you don’t need."],
+    bothStand: (other: Rich): Rich => ["Both stand: this one, and ", other, ", instead of which it was asked for. Look whether you still need that one."],
   },
   extending: {
     whenItIsReleased: "when it is released",

@@ -301,6 +301,11 @@ export const zh: Texts = {
     stands: "它会一直保留，直到您释放。",
     standsForItsTime: "它会一直保留，直到您释放或时限已到。",
     inKubernetes: "Kubernetes",
+    wouldStartNow: "这样可以立即开始：",
+    askForThisInstead: "改为申请这个",
+    replacedBy: (lease) => `已改为申请 ${lease}`,
+    alsoAsked: "另外还要求（命令行写法）：",
+    thenWithdrawn: (lease) => ["获得资源后，正在等待的请求 ", lease, " 会被撤回。"],
   },
   leases: {
     askForOne: "申请租约",
@@ -364,6 +369,9 @@ export const zh: Texts = {
     grantedAfter: (span, requeues) => `等待 ${span}后分配${requeues ? `，其间退回队列 ${count(requeues)} 次` : ""}`,
     endedBy: (by, why) => `${by && `由 ${by} `}结束：${why}`,
     stepOf: (what, detail) => `${what}：${detail}`,
+    tookThePlace: (other) => ["它取代了正在等待的 ", other, "，后者已撤回。"],
+    bothWait: (other) => ["两者都在等待：这一个，以及它原本要取代的 ", other, "。请撤回不再需要的那个。"],
+    bothStand: (other) => ["两者都有效：这一个，以及它原本要取代的 ", other, "。请查看后者是否仍有必要。"],
   },
   extending: {
     whenItIsReleased: "释放时",

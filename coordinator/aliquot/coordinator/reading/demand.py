@@ -107,7 +107,8 @@ class DemandMeter(Follower):
         if lease.waiting and not found:
             demand = request.demand
             share = demand.share_milli or self._share_of(demand.memory_bytes)
-            model = _only_model(demand.models)
+            # That of a request that names just one.
+            model = demand.models[0][0] if list(map(len, demand.models)) == [1] else ""
             milli = demand.gang_size * demand.count * share
             _add(found, milli, demand.pool, model, self._only_class(demand.pool, demand.models))
         if found:
@@ -142,8 +143,3 @@ def _add(found: Milli, milli: int, pool: str, model: str, of_class: str) -> None
 
 def _over(lease: Lease) -> tuple[str, int]:
     return lease.end_reason, lease.ended_ms
-
-
-def _only_model(models: tuple[tuple[str, ...], ...]) -> str:
-    """The model of a request that names just one."""
-    return models[0][0] if len(models) == 1 and len(models[0]) == 1 else ""

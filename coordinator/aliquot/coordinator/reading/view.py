@@ -118,10 +118,7 @@ class View:
         looked_at = dict.fromkeys(node_id for node_id, _ in commit.nodes)
         looked_at |= dict.fromkeys(uses[uuid].node_id for uuid, _ in commit.devices if uuid in uses)
         for node_id in looked_at:
-            self.totals.kept.put(node_id, self.nodes.get(node_id), self._healthy)
-
-    def _healthy(self, uuid: str) -> bool:
-        return self.device(uuid).usable
+            self.totals.kept.put(node_id, self.nodes.get(node_id), lambda uuid: self.device(uuid).usable)
 
     def _put_node(self, node_id: str, node: Node) -> None:
         old = self.nodes.get(node_id)

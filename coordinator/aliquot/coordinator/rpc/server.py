@@ -58,8 +58,6 @@ _SERVICES = tuple(
 class ListenError(AliquotError):
     """The address can't be listened on."""
 
-    reason = "LISTEN"
-
 
 class Serving(Protocol):
     """A server, as a coordinator uses it."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
-from aliquot.common.varint import varint
+from aliquot.common.fields import varint
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.reading.fleet import Fleet

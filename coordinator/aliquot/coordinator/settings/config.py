@@ -23,7 +23,7 @@ ENV_PREFIX = "ALIQUOT_COORDINATOR_"
 def default_journal() -> str:
     """Where the journal is when nobody says: the system's place for root, else the user's."""
     if os.geteuid() == 0:
-        return "sqlite:/var/lib/aliquot/coordinator.db"
+        return "sqlite:/var/lib/aliquot/coordinator/coordinator.db"
     return f"sqlite:{_users_state() / 'aliquot' / 'coordinator.db'}"
 
 

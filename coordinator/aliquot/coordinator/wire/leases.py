@@ -163,6 +163,7 @@ _EXPLANATION = Writer(
         "expected_start_ms": lambda explained, _: explained.expected_start_ms or None,
         "start_unknown": lambda explained, told: _without_a_start(explained.waits_for, told),
         "notes": lambda explained, told: [shown_text(note, *told) for note in explained.notes],
+        "instead": lambda explained, _: explained.instead and request_message(explained.instead),
     },
     left_out={"earliest_start_ms": "see `forecasts`", "latest_start_ms": "see `forecasts`"},
 )

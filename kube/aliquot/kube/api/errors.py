@@ -20,13 +20,9 @@ from aliquot.common.errors import AliquotError
 class KubeError(AliquotError):
     """Something about the API server."""
 
-    reason = "KUBE"
-
 
 class KubeUnavailable(KubeError):
     """No answer, or not now. `retry_after_s` is what the server asked for, if it did."""
-
-    reason = "KUBE_UNAVAILABLE"
 
     def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -35,8 +31,6 @@ class KubeUnavailable(KubeError):
 
 class KubeRefused(KubeError):
     """An answer of 4xx. `stated_reason` is the server's word, such as `AlreadyExists`."""
-
-    reason = "KUBE_REFUSED"
 
     def __init__(self, message: str, *, status: int, stated_reason: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -47,8 +41,6 @@ class KubeRefused(KubeError):
 class KubeForbidden(KubeRefused):
     """A role lacks a verb, or a rule of the cluster's forbids it: a quota, a policy."""
 
-    reason = "KUBE_FORBIDDEN"
-
     @property
     def lacks_right(self) -> bool:
         """Whether the caller may not at all: its token is not known, or its role lacks a verb."""
@@ -58,25 +50,17 @@ class KubeForbidden(KubeRefused):
 class KubeNotFound(KubeRefused):
     """It does not exist."""
 
-    reason = "KUBE_NOT_FOUND"
-
 
 class KubeConflict(KubeRefused):
     """Somebody was faster, or it exists already."""
-
-    reason = "KUBE_CONFLICT"
 
 
 class KubeInvalid(KubeRefused):
     """The object would not be valid: also a patch with the uid of one that was made again under its name."""
 
-    reason = "KUBE_INVALID"
-
 
 class KubeExpired(KubeRefused):
     """That resource version is no longer kept."""
-
-    reason = "KUBE_EXPIRED"
 
 
 _BY_STATUS: dict[int, type[KubeRefused]] = {

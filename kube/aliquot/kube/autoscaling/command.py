@@ -6,12 +6,13 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import yaml
 
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, common
+from aliquot.common.entry import Entry
 from aliquot.common.errors import ConfigError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
@@ -160,12 +161,4 @@ async def _delete(args: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    name: str = "autoscale"
-    help: str = "have Kubernetes scale a Deployment by what its pods use of their GPUs, or by what waits"
-    configure = staticmethod(configure)
-    run = staticmethod(run)
-
-
-AUTOSCALE = _Command()
+AUTOSCALE = Entry(configure, run)

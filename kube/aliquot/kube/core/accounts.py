@@ -19,8 +19,6 @@ from aliquot.common.limits import MAX_PRIORITY
 class NoAccount(AliquotError):
     """No rule gives this pod a tenant."""
 
-    reason = "NO_ACCOUNT"
-
 
 class AccountRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The first rule that matches counts. Names may have `*`; `{namespace}` in the tenant stands for it."""

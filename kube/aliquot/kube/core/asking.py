@@ -33,8 +33,6 @@ _MIG_PARTS: Final = 7
 class PodAskError(AliquotError):
     """What a pod asks for can't be read, or contradicts itself."""
 
-    reason = "POD_ASK"
-
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
     """What a pod's containers and annotations ask for, as written. Percent of one GPU and MiB are sums."""

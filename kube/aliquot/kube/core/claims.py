@@ -37,8 +37,6 @@ _WHOLE_PERCENT: Final = 100
 class ClaimRefused(AliquotError):
     """What was allocated to a claim can't be a lease."""
 
-    reason = "CLAIM_REFUSED"
-
 
 class RawResult(msgspec.Struct, rename="camel", gc=False):
     """One device of an allocation."""

@@ -107,7 +107,7 @@ class Advertiser:
         ):
             return
         if condition.status != "True":
-            self._say(condition.message)
+            self._say(condition.message or "")
         try:
             await self._cluster.patch_node_status(self._node, {MEMORY_RESOURCE: wanted}, condition)
         except KubeError as error:

@@ -48,16 +48,9 @@ class _ContainerStatus(msgspec.Struct, gc=False):
     state: _State | None = None
 
 
-class _Condition(msgspec.Struct, gc=False):
-    type: str
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-
-
 class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
 
@@ -71,7 +64,7 @@ class _Pod(msgspec.Struct, gc=False):
 class _NodeStatus(msgspec.Struct, gc=False):
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
 
 
 class _Node(msgspec.Struct, gc=False):
@@ -181,16 +174,10 @@ async def _following(informer: Informer[Any, Any]) -> AsyncIterator[None]:
 
 
 def _written(condition: Condition) -> dict[str, str]:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": objects.now_text(),
-    }
+    return {**msgspec.to_builtins(condition), "lastTransitionTime": objects.now_text()}
 
 
-def _conditions(found: list[_Condition] | None) -> dict[str, tuple[str, str, str]]:
+def _conditions(found: list[Condition] | None) -> dict[str, tuple[str, str, str]]:
     return {each.type: (each.status, each.reason or "", each.message or "") for each in found or []}
 
 

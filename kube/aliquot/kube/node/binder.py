@@ -40,8 +40,6 @@ _TRIED_AGAIN = (NotBound, AgentError, KubeError, *KUBELET_ERRORS)
 class NotPrepared(AliquotError):
     """A container can't have its limits, so it must not start."""
 
-    reason = "NOT_PREPARED"
-
 
 class Binder:
     """Use from one event loop."""

@@ -23,8 +23,6 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 class NotBound(AliquotError):
     """A pod can't be tied to a lease (yet). `final`: it will not be, however long one waits."""
 
-    reason = "NOT_BOUND"
-
     def __init__(self, reason: str, message: str, *, final: bool = False) -> None:
         super().__init__(message)
         self.word = reason

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from aliquot.kube.node.identity import PodIdentity
 
 CONDITION = "aliquot.dev/Enforced"
@@ -45,13 +47,12 @@ class NodeRecord:
     """By type: status, reason and message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition of a pod or a node."""
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """A condition of a pod or a node, as the API server has it."""
 
     type: str
-    status: str
+    status: str = ""
     """`True`, `False` or `Unknown`."""
-    reason: str
+    reason: str | None = None
     """A word in CamelCase."""
-    message: str
+    message: str | None = None

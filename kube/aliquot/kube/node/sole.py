@@ -22,8 +22,6 @@ MAX_NAME_CHARS = 200
 class SecondPart(AliquotError):
     """Another `aliquot-kube-node` serves this node's kubelet."""
 
-    reason = "SECOND_PART"
-
 
 @contextlib.contextmanager
 def sole(folder: Path, node: str) -> Iterator[None]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
+from aliquot.common.closing import Closing
 from aliquot.remote.core import driving
 from aliquot.remote.core.channel import Channel
 from aliquot.remote.cuda.link import Link
@@ -14,7 +12,7 @@ from aliquot.remote.cuda.streams import Event, Stream
 from aliquot.remote.session import Session
 
 
-class Device:
+class Device(Closing):
     """A session of the raw lane on one part. Any thread may use it. `open_device` makes one.
 
     What answers nothing is queued and runs ahead; when it fails, the next call that waits says so, by an error that
@@ -35,14 +33,6 @@ class Device:
         """As CUDA has it: 12040 for 12.4."""
         self.attributes = about.attributes
         """`max_threads_per_block`, `multiprocessors`, `warp_size`, …"""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def allocate(self, size: int) -> Memory:
         """Memory of `size` bytes. Waits. Raises `RemoteMemoryError` where the part has not as much left."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
+from aliquot.common.closing import Closing
 from aliquot.remote.core import driving
 from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.driving import ROWS_HEADER, WRITE_HEADER, Kind
@@ -28,7 +27,7 @@ class Pointer:
         return Pointer(self.memory, self.offset + more)
 
 
-class Memory(Dropped):
+class Memory(Dropped, Closing):
     """An allocation, freed when it is closed or nobody has it any more. `Device.allocate` makes one.
 
     All sizes, offsets and pitches are in bytes. What is queued is done in the order of its stream; None is the
@@ -41,14 +40,6 @@ class Memory(Dropped):
         super().__init__(link, handle)
         self.size = size
         """Bytes."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __add__(self, offset: int) -> Pointer:
         return Pointer(self, offset)

@@ -95,10 +95,6 @@ _NUMBERS = {
 """What definitions may be called."""
 
 
-def _reason(error: BaseException) -> str:
-    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "operator")
-
-
 class TorchEngine:
     """The engine of one session."""
 
@@ -189,7 +185,7 @@ class TorchEngine:
         self._fault = self._faults
         account = self.store.account
         asked = error.asked_bytes if isinstance(error, OutOfMemory) else 0
-        reason = _reason(error)
+        reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), "operator")
         text = str(error).split("\n\nException raised from")[0][:4000] or type(error).__name__
         if operator and reason == "index" and text == "list index out of range":
             reason, text = "malformed", "the stream of operators ends within one"

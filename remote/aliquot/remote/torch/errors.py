@@ -19,9 +19,13 @@ from aliquot.remote.errors import (
 class RemoteOutOfMemoryError(RemoteMemoryError, torch.OutOfMemoryError):
     """The lease's memory is used up. What was issued after the operator named was not done; go on as you like."""
 
+    reason = "REMOTE_MEMORY"
+
 
 class RemoteLinAlgError(RemoteOperatorError, torch.linalg.LinAlgError):  # type: ignore[misc,name-defined]
     """An operator failed there with a LinAlgError."""
+
+    reason = "REMOTE_OPERATOR"
 
 
 _CLASSES: dict[str, type[RemoteOperatorError]] = {

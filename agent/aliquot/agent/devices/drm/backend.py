@@ -25,7 +25,7 @@ from aliquot.agent.core.samples import (
     ProcessList,
     ProcessSample,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, with_unread
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, there, with_unread
 from aliquot.agent.devices.drm import kfd, sensors
 from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, Inventory, cut_of, look, number, opened_by, text
 from aliquot.agent.devices.drm.clients import Clients, Held, Look
@@ -339,9 +339,7 @@ class DrmBackend(PlainBackend):
 
     def _there(self, uuid: str) -> Found:
         """Raises `DeviceLost` for one that is gone, or whose card was cut anew."""
-        found = self._found.get(uuid)
-        if found is None:
-            raise DeviceError(f"{uuid} is not there (any more)")
+        found = there(self._found, uuid)
         address = found.info.pci_bus_id
         opened = opened_by(self._tree, address)
         if not opened:

@@ -8,6 +8,7 @@ ends with the grant it was made for, by its expiry, or by being broken (a device
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -108,15 +109,8 @@ class LeaseReprieved(Fact, frozen=True, tag="reprieve"):
 
 def is_complete(leases: Mapping[str, Lease], inventory: Inventory, hold: Hold) -> bool:
     """Whether everything the hold is for could be granted this moment."""
-    wanted: dict[str, list[int]] = {}
-    members: dict[str, int] = {}
-    for node_id, member in zip(hold.placement.node_ids, hold.placement.members, strict=True):
-        members[node_id] = members.get(node_id, 0) + 1
-        for plan in member:
-            sums = wanted.setdefault(plan.device_uuid, [0, 0])
-            sums[0] += plan.share_milli
-            sums[1] += plan.memory_bytes
-    for uuid, (share_milli, memory_bytes) in wanted.items():
+    members = Counter(hold.placement.node_ids)
+    for uuid, (share_milli, memory_bytes) in hold.placement.by_device().items():
         if not inventory.has_device(uuid):
             return False
         device = inventory.device_record(uuid)

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar, overload
 from aliquot.coordinator.core.known.planning import Work
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.troubles import Trouble
-from aliquot.coordinator.core.values.types import Missing, Placement
+from aliquot.coordinator.core.values.types import Missing, Placement, RequestSpec
 
 SEARCH_ATTEMPTS = 16
 """A search for victims counts as so many attempts of a turn."""
@@ -77,6 +77,8 @@ class Explained:
     waits_for: tuple[str, ...] = ()
     """Then: leases that must end first, and that no time limit ends."""
     notes: tuple[str, ...] = ()
+    instead: RequestSpec | None = None
+    """With the smallest change: it would be granted at once, were it asked for now."""
 
 
 @dataclass(frozen=True, slots=True)

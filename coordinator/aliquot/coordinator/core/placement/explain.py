@@ -16,13 +16,16 @@ def possible(inventory: Inventory, matcher: Matcher, demand: Demand) -> bool:
 
 
 def shortfall(inventory: Inventory, matcher: Matcher, demand: Demand) -> Shortfall:
-    """What is missing, by device class. A class that would serve the demand now says so with `FITS`."""
+    """What is missing, by device class, the nearest first. A class that would serve it now says so with `FITS`."""
     matches = matcher.matches(demand)
     with inventory.trial() as opened:
         if opened.restricted:
             opened.admit(demand.admitted_on)
         looked_at = [ClassObstacles(opened, demand, class_id, matches) for class_id in range(len(inventory.classes))]
-        missing = tuple(obstacles.first() for obstacles in looked_at if obstacles.devices)
+        found = [obstacles.first() for obstacles in looked_at if obstacles.devices]
+    # Those that are easiest to remove first: passing before permanent, the larger class first.
+    found.sort(key=lambda m: (m.reason in PERMANENT, m.reason in OTHER_KIND, -m.devices, m.device_class))
+    missing = tuple(found)
     if not missing:
         missing = (Missing("any", Reason.NO_DEVICES.value, "no node has registered a device", "add a node"),)
     impossible = not possible(inventory, matcher, demand)
@@ -30,17 +33,12 @@ def shortfall(inventory: Inventory, matcher: Matcher, demand: Demand) -> Shortfa
 
 
 def _summary(demand: Demand, missing: tuple[Missing, ...], *, impossible: bool) -> str:
-    words = describe(demand)
+    words, nearest = describe(demand), missing[0]
+    why = f"{nearest.device_class}: {nearest.detail}"
+    why += f" ({nearest.smallest_change})" if nearest.smallest_change else ""
     one = demand.count == 1 or demand.gang_size > 1
     if impossible:
-        return f"{words} can never fit this pool: {_nearest(missing)}"
+        return f"{words} can never fit this pool: {why}"
     if any(m.reason == Reason.FITS for m in missing):
         return f"{words} {'fits' if one else 'fit'} now"
-    return f"{words} {'does' if one else 'do'} not fit now: {_nearest(missing)}"
-
-
-def _nearest(missing: tuple[Missing, ...]) -> str:
-    """The obstacle that is easiest to remove: passing before permanent, the larger class first."""
-    nearest = min(missing, key=lambda m: (m.reason in PERMANENT, m.reason in OTHER_KIND, -m.devices, m.device_class))
-    text = f"{nearest.device_class}: {nearest.detail}"
-    return f"{text} ({nearest.smallest_change})" if nearest.smallest_change else text
+    return f"{words} {'does' if one else 'do'} not fit now: {why}"

@@ -4,7 +4,10 @@ what can never fit there, what the request's own filters exclude, what is not re
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
+import numpy as np
 
 from aliquot.common import catalog
 from aliquot.common.tiers import Tier
@@ -21,6 +24,12 @@ GIB = 1 << 30
 def gib(memory_bytes: int) -> str:
     """Bytes for people: `10.0Gi`."""
     return f"{memory_bytes / GIB:.1f}Gi"
+
+
+def at_most(memory_bytes: int) -> int:
+    """An amount that people read and write, no more than this: half GiBs, below one MiBs."""
+    step = GIB >> 1 if memory_bytes >= GIB else 1 << 20
+    return memory_bytes // step * step
 
 
 def charge(share_milli: int, memory_bytes: int) -> str:
@@ -68,8 +77,10 @@ class ClassObstacles:
         """The first obstacle; `FITS` where there is none."""
         return self.kind() or self._structure() or self._room()
 
-    def _missing(self, reason: Reason, detail: str, change: str = "") -> Missing:
-        return Missing(self._class.label, reason.value, detail, change, self.devices)
+    def _missing(self, reason: Reason, detail: str, change: str = "", **changed: object) -> Missing:
+        """`changed`: what of the demand the change is, where it is one."""
+        instead = msgspec.structs.replace(self._asked, **changed) if changed else None
+        return Missing(self._class.label, reason.value, detail, change, self.devices, instead)
 
     def kind(self) -> Missing | None:
         """What can never be got of such devices."""
@@ -79,22 +90,28 @@ class ClassObstacles:
             wants = " or ".join(map(catalog.vendor_title, self._asked.vendors or (self._asked.vendor,)))
             has = catalog.vendor_title(own.vendor)
             detail = f"the request is for devices of {wants}; these are of {has}"
-            return self._missing(Reason.OTHER_VENDOR, detail, f"allow {own.vendor}")
+            vendors = (*(self._asked.vendors or (self._asked.vendor,)), own.vendor)
+            changed = {} if wanted else {"vendor": "", "vendors": vendors}
+            return self._missing(Reason.OTHER_VENDOR, detail, f"allow {own.vendor}", **changed)
         if wanted and own.model not in wanted:
-            return self._missing(Reason.OTHER_MODEL, self._other_model(wanted), f"allow {own.model}")
+            models = (*self._asked.models, (own.model,))
+            return self._missing(Reason.OTHER_MODEL, self._other_model(wanted), f"allow {own.model}", models=models)
         if own.mig_profile != demand.mig_profile:
-            return self._missing(Reason.OTHER_PROFILE, *self._other_profile())
+            return self._other_profile()
         if not own.mig_profile and demand.min_tier >= Tier.MIG and is_part(demand):
             return self._missing(Reason.TIER, "these cards are not cut into MIG instances", "ask for a lower tier")
         if own.whole_only and is_part(demand):
             detail = f"a {own.model} serves one program at a time, so it is leased whole"
-            return self._missing(Reason.WHOLE_ONLY, detail, "ask for whole devices")
+            whole = {"share_milli": WHOLE_SHARE_MILLI, "memory_bytes": 0, "or_mig": False}
+            return self._missing(Reason.WHOLE_ONLY, detail, "ask for whole devices", **whole)
         if own.slice_of(self.shape) is None:
             _, memory = own.size_of(self.shape)
+            most = at_most(own.leasable_bytes)
             return self._missing(
                 Reason.MEMORY_OVER_DEVICE,
                 f"{gib(memory)} on one device was asked for; these have {gib(own.leasable_bytes)} to lease",
-                f"ask for at most {gib(own.leasable_bytes)} per device",
+                f"ask for at most {gib(most)} per device",
+                memory_bytes=most,
             )
         return None
 
@@ -107,24 +124,25 @@ class ClassObstacles:
         whose = " and ".join(sorted(catalog.vendor_title(vendor) for vendor in vendors if vendor))
         return f"{detail}, of {whose}; these are of {catalog.vendor_title(self._class.vendor)}"
 
-    def _other_profile(self) -> tuple[str, str]:
+    def _other_profile(self) -> Missing:
         """Why instances of this profile don't serve it, and with which change they would."""
-        demand, own = self._demand, self._class
+        demand, own, missing = self._demand, self._class, partial(self._missing, Reason.OTHER_PROFILE)
         if demand.mig_profile:
-            return f"not a {demand.mig_profile} instance", "ask without a MIG profile"
+            return missing(f"not a {demand.mig_profile} instance", "ask without a MIG profile")
         if self._matches:
             best = next((m for m in self._matches if m.demand.models[0][0] == own.model), self._matches[0])
             what = charge(best.compute_milli, best.memory_bytes)
-            return f"it is served by the smallest profile with as much, {best.demand.mig_profile} ({what})", ""
+            return missing(f"it is served by the smallest profile with as much, {best.demand.mig_profile} ({what})")
         as_instance = msgspec.structs.replace(self.shape, mig_profile=own.mig_profile)
         if is_part(demand) and own.slice_of(as_instance) is None:
             what = charge(own.compute_milli, own.leasable_bytes)
-            return f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}"
+            return missing(f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}")
         detail = "MIG instances serve who names their profile, asks for the tier mig, or finds no undivided card"
         willing = msgspec.structs.replace(demand, or_mig=True)
         if (own.model, own.mig_profile) in instances_among(willing, self._inventory.classes):
-            return f"{detail}; or who says that either will do", f"ask with or_mig, or for {own.mig_profile}"
-        return detail, f"ask for {own.mig_profile}"
+            detail = f"{detail}; or who says that either will do"
+            return missing(detail, f"ask with or_mig, or for {own.mig_profile}", or_mig=True)
+        return missing(detail, f"ask for {own.mig_profile}")
 
     def _structure(self) -> Missing | None:
         inventory, shape, table, rows = self._inventory, self.shape, self._inventory.table, self._rows
@@ -133,19 +151,21 @@ class ClassObstacles:
             pool = inventory.pools.index(shape.pool) if shape.pool in inventory.pools else -1
             mine = mine & (table.pool[:rows] == pool)
             if not mine.any():
-                return self._missing(Reason.OTHER_POOL, f"none in pool {shape.pool!r}", "ask in another pool")
+                return self._missing(Reason.OTHER_POOL, f"none in pool {shape.pool!r}", "ask in another pool", pool="")
         widest = int(table.width[:rows][mine].max(initial=0))
         if widest < shape.count:
             return self._missing(
                 Reason.TOO_FEW_DEVICES_ON_NODE,
                 f"{shape.count} on one node were asked for; no node has more than {widest}",
                 f"ask for at most {widest} per member, or for a gang",
+                count=widest,
             )
         if shape.topology == Topology.REQUIRE_ISLAND and self._largest_island(mine) < shape.count:
             return self._missing(
                 Reason.NO_ISLAND,
                 f"no island of linked devices has {shape.count} of these",
                 "prefer an island instead of requiring it",
+                topology=Topology.PREFER_ISLAND,
             )
         eligible = self._shapes.eligible_rows(0) & mine
         if not eligible.any():
@@ -155,6 +175,8 @@ class ClassObstacles:
                 Reason.NODE_LIST,
                 "the request keeps to, or avoids, nodes so that none is left",
                 "widen the node list",
+                node_ids=(),
+                avoid_node_ids=(),
             )
         return None
 
@@ -172,6 +194,7 @@ class ClassObstacles:
                 Reason.SELECTOR,
                 f"no node with these devices has the labels {labels}",
                 "drop the node selector",
+                node_selector=tuple(each for each in self._asked.node_selector if each[0].startswith(SERVE_LABELS)),
             )
         return self._missing(
             Reason.TIER, "no agent of these devices can give the tier asked for", "ask for a lower tier"
@@ -204,6 +227,7 @@ class ClassObstacles:
                 Reason.GANG_OVER_POOL,
                 f"{demand.gang_size} members{cards} were asked for; the empty pool has room for {empty}",
                 f"ask for at most {empty} members{or_share}",
+                gang_size=empty,
             )
         now = self._members(eligible, demand)
         if now >= demand.gang_size:
@@ -215,6 +239,7 @@ class ClassObstacles:
                 Reason.GANG_TOO_LARGE_NOW,
                 f"{now} of {demand.gang_size} members fit now{cards}",
                 f"a gang of {now}, or {demand.gang_size - now} more places of {describe(shape)}{or_share}",
+                gang_size=now,
             )
         ready = eligible & self._inventory.table.grantable[: self._rows]
         if not ready.any():
@@ -228,6 +253,7 @@ class ClassObstacles:
                 Reason.ANTI_AFFINITY,
                 f"every node that fits already has {demand.max_per_node} of group {demand.affinity_group!r}",
                 f"allow {demand.max_per_node + 1} per node",
+                max_per_node=demand.max_per_node + 1,
             )
         return self._held(ready)
 
@@ -251,6 +277,7 @@ class ClassObstacles:
                     Reason.FRAGMENTED,
                     f"{best} devices of one node fit, but not {shape.count} of one island",
                     "prefer an island instead of requiring it",
+                    topology=Topology.PREFER_ISLAND,
                 )
             return self._missing(
                 Reason.HOST_HELD,
@@ -262,6 +289,7 @@ class ClassObstacles:
                 Reason.FRAGMENTED,
                 f"{int(fitting.sum())} devices fit, but at most {best} of the {shape.count} on one node",
                 f"ask for {best} per member, or wait for {shape.count - best} more on one node",
+                count=best,
             )
         return self._no_device(table.share_left[:rows][ready], table.memory_left[:rows][ready])
 
@@ -273,19 +301,28 @@ class ClassObstacles:
             return self._missing(
                 Reason.UNAVAILABLE, "every device is fully held, unhealthy or draining", "wait for a release"
             )
+        least = min(share, top)
+        most = at_most(max(int(memory_left[left >= least].max(initial=0)), 0))
         if top < share:
             what = "whole devices were" if share == WHOLE_SHARE_MILLI else f"share {share / 1000:g} was"
-            return self._missing(
-                Reason.SHARE_HELD,
-                f"{what} asked for; the most any device has left is {top / 1000:g}",
-                f"ask for share {top / 1000:g}, or wait for {(share - top) / 1000:g} more there",
-            )
-        most = max(int(memory_left[left >= share].max(initial=0)), 0)
-        return self._missing(
-            Reason.MEMORY_HELD,
-            f"{gib(memory)} was asked for; devices with the share left have at most {gib(most)}",
-            f"ask for {gib(most)}, or wait for {gib(memory - most)} more there",
-        )
+            detail = f"{what} asked for; the most any device has left is {top / 1000:g}"
+            # Memory that goes with a share goes down with it; what was asked for by itself stays if it can.
+            goes_with = memory_left * WHOLE_SHARE_MILLI // self._class.leasable_bytes
+            stays = np.where(memory_left >= memory, left, 0)
+            able = max(int((stays if self._asked.memory_bytes else np.minimum(left, goes_with)).max(initial=0)), 0)
+            wait = f"wait for {(share - top) / 1000:g} more there"
+            if able:
+                change = f"ask for share {able / 1000:g}, or {wait}"
+                return self._missing(Reason.SHARE_HELD, detail, change, share_milli=able)
+            if not most:
+                return self._missing(Reason.SHARE_HELD, detail, wait)
+            change = f"ask for share {top / 1000:g} and {gib(most)}, or {wait}"
+            return self._missing(Reason.SHARE_HELD, detail, change, share_milli=top, memory_bytes=most)
+        detail = f"{gib(memory)} was asked for; devices with the share left have at most {gib(most)}"
+        wait = f"wait for {gib(memory - most)} more there"
+        if not most:
+            return self._missing(Reason.MEMORY_HELD, detail, wait)
+        return self._missing(Reason.MEMORY_HELD, detail, f"ask for {gib(most)}, or {wait}", memory_bytes=most)
 
 
 def members_of_any(slots: Ints, count: int) -> bool:

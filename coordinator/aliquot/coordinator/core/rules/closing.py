@@ -80,11 +80,13 @@ def _missing(known: Planning, request: RequestSpec, node_id: str, now_ms: int) -
     closure = known.closed[node_id]
     node = known.inventory.node(node_id)
     left_s = (closure.starts_ms - now_ms - request.grace_ms) // 1000
-    change = f"wait until {shown(closure.ends_ms)}"
+    change, instead = f"wait until {shown(closure.ends_ms)}", None
     if closure.phase is Phase.CLOSING and left_s > 0:
-        change = f"ask with a time limit of at most {left_s} s, or {change}"
+        change, instead = f"ask with a time limit of at most {left_s} s, or {change}", request.demand
     label = known.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
-    return Missing(label, Reason.MAINTENANCE.value, closure_text(node.spec.name, closure), change, len(node.devices))
+    detail = closure_text(node.spec.name, closure)
+    limit_ms = max(left_s, 0) * 1000
+    return Missing(label, Reason.MAINTENANCE.value, detail, change, len(node.devices), instead, limit_ms)
 
 
 def _place_on(known: Planning, to_open: _Which, demand: Demand) -> Placement | None:

@@ -20,7 +20,7 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.rules.preemption.leaving import Expected, end_of
 from aliquot.coordinator.core.rules.trial import LeaseMove, LeasesByNode, Moves, PlacedLease, let_go
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, Placement
+from aliquot.coordinator.core.values.types import Demand, Placement
 
 NODES_LOOKED_AT = 64
 """Nodes whose leases are counted, those with the most idle share first."""
@@ -117,7 +117,7 @@ def _try_node(engine: Engine, candidate: Candidate, demand: Demand, moves_max: i
     """Move what is in the way on trial, the largest leases first: they are the hardest to place."""
     node_id = candidate.node_id
     wanted = msgspec.structs.replace(demand, node_ids=(node_id,))
-    leases = sorted(candidate.leases, key=lambda o: (-o.demand.count * _share(o.demand), o.lease_id))
+    leases = sorted(candidate.leases, key=lambda o: (-o.demand.share_in_all, o.lease_id))
     with engine.inventory.trial():
         moves = Moves(engine)
         for placed in leases:
@@ -130,10 +130,6 @@ def _try_node(engine: Engine, candidate: Candidate, demand: Demand, moves_max: i
             if moves.move(placed, avoid_node_ids=(node_id,)) is not None:
                 placement = engine.place(wanted)
         return Evacuation(tuple(moves.made), placement) if placement is not None else None
-
-
-def _share(demand: Demand) -> int:
-    return demand.share_milli or WHOLE_SHARE_MILLI
 
 
 # --------------------

@@ -12,6 +12,8 @@ from aliquot.coordinator.core.values.types import Shortfall
 class DomainError(AliquotError):
     """Root of what the core refuses."""
 
+    reason = "INTERNAL"
+
 
 class InvalidField(DomainError, InvalidFieldError):
     """A field of a request is out of its range. `field` is its path in the message."""
@@ -29,8 +31,6 @@ def fields_refused() -> Iterator[None]:
 class NeverFits(DomainError):
     """The demand would not fit the whole pool, even were it empty."""
 
-    reason = "NEVER_FITS"
-
     def __init__(self, shortfall: Shortfall) -> None:
         super().__init__(shortfall.summary, hint="ask for less, or for another model; `aliquot nodes` shows the pool")
         self.shortfall = shortfall
@@ -39,8 +39,6 @@ class NeverFits(DomainError):
 class NoCapacity(DomainError):
     """The demand fits the pool but not now, and the caller does not want to queue."""
 
-    reason = "NO_CAPACITY"
-
     def __init__(self, shortfall: Shortfall) -> None:
         super().__init__(shortfall.summary, hint="drop `no_queue` to wait in the queue")
         self.shortfall = shortfall
@@ -48,8 +46,6 @@ class NoCapacity(DomainError):
 
 class PlacementRefused(DomainError):
     """The demand can't go where somebody else has decided."""
-
-    reason = "PLACEMENT_REFUSED"
 
     def __init__(self, node: str, obstacle: str, detail: str) -> None:
         super().__init__(f"node {node}: {detail}", hint="ask for another place, or leave the choice to `Allocate`")
@@ -61,8 +57,6 @@ class PlacementRefused(DomainError):
 class ExtensionRefused(DomainError):
     """A time limit can't become so long: the queue's bound, or somebody counts on the lease's present end."""
 
-    reason = "EXTENSION_REFUSED"
-
     def __init__(self, detail: str, until_ms: int) -> None:
         super().__init__(detail, hint="extend it by less, or ask for another lease that goes on from there")
         self.until_ms = until_ms
@@ -72,19 +66,13 @@ class ExtensionRefused(DomainError):
 class QueueFull(DomainError):
     """The bound on queued requests is reached."""
 
-    reason = "QUEUE_FULL"
-
 
 class IdempotencyMismatch(DomainError):
     """The same idempotency key came with another body."""
 
-    reason = "IDEMPOTENCY_MISMATCH"
-
 
 class LeaseNotFound(DomainError):
     """No such lease, or it ended so long ago that its record is gone."""
-
-    reason = "LEASE_NOT_FOUND"
 
 
 def no_lease(lease_id: str) -> LeaseNotFound:
@@ -98,13 +86,9 @@ def no_lease(lease_id: str) -> LeaseNotFound:
 class LeaseEndedError(DomainError):
     """The lease has ended or is ending."""
 
-    reason = "LEASE_ENDED"
-
 
 class NodeNotFound(DomainError):
     """No such node."""
-
-    reason = "NODE_NOT_FOUND"
 
 
 def no_node(node_id: str) -> NodeNotFound:
@@ -115,25 +99,17 @@ def no_node(node_id: str) -> NodeNotFound:
 class NodeNameTaken(DomainError):
     """Another node has this name."""
 
-    reason = "NODE_NAME_TAKEN"
-
 
 class DeviceClaimed(DomainError):
     """Another node has a device with this UUID."""
-
-    reason = "DEVICE_CLAIMED"
 
 
 class NodeInUse(DomainError):
     """The node, or a device that would vanish, still holds slices."""
 
-    reason = "NODE_IN_USE"
-
 
 class DeviceNotFound(DomainError):
     """No device has this UUID."""
-
-    reason = "DEVICE_NOT_FOUND"
 
 
 class IncidentUnknown(DomainError):
@@ -145,43 +121,29 @@ class IncidentUnknown(DomainError):
 class CardInUse(DomainError):
     """What is asked of a card can't be done while it is as it is."""
 
-    reason = "CARD_IN_USE"
-
 
 class StillUnwell(DomainError):
     """A card can't return into service while its signs are bad."""
-
-    reason = "STILL_UNWELL"
 
 
 class MaintenanceExists(DomainError):
     """Another maintenance window has this name."""
 
-    reason = "MAINTENANCE_EXISTS"
-
 
 class MaintenanceNotFound(DomainError):
     """No such maintenance window."""
-
-    reason = "MAINTENANCE_NOT_FOUND"
 
 
 class OrderNotFound(DomainError):
     """No open order of a node has this number."""
 
-    reason = "ORDER_NOT_FOUND"
-
 
 class OrderTaken(DomainError):
     """Somebody else carries this order out, or it is over."""
 
-    reason = "ORDER_TAKEN"
-
 
 class SessionReplaced(DomainError):
     """Another agent with the same node id has connected since."""
-
-    reason = "SESSION_REPLACED"
 
 
 class StaleLeader(DomainError):
@@ -193,8 +155,6 @@ class StaleLeader(DomainError):
 class QuotaExceeded(DomainError):
     """A limit of the tenant or of a queue forbids the request. `subject` names whose limit it is."""
 
-    reason = "QUOTA_EXCEEDED"
-
     def __init__(self, subject: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.subject = subject
@@ -202,8 +162,6 @@ class QuotaExceeded(DomainError):
 
 class TenantHeldBack(DomainError):
     """Leases of the tenant ended as `OVER_LIMIT`, and it is granted nothing until `until_ms` for that."""
-
-    reason = "TENANT_HELD_BACK"
 
     def __init__(self, message: str, until_ms: int) -> None:
         super().__init__(message, hint="wait, or have an administrator end it: `aliquot forgive TENANT`")
@@ -213,43 +171,29 @@ class TenantHeldBack(DomainError):
 class Conflict(DomainError):
     """Somebody else changed it first."""
 
-    reason = "CONFLICT"
-
 
 class TenantNotFound(DomainError):
     """No such tenant, or this tenant has no access there."""
-
-    reason = "TENANT_NOT_FOUND"
 
 
 class TenantInUse(DomainError):
     """The tenant still has leases."""
 
-    reason = "TENANT_IN_USE"
-
 
 class QueueNotFound(DomainError):
     """No such queue."""
-
-    reason = "QUEUE_NOT_FOUND"
 
 
 class QueueInUse(DomainError):
     """The queue still has leases, or queues below it."""
 
-    reason = "QUEUE_IN_USE"
-
 
 class PeriodClosed(DomainError):
     """The books of this time are closed: only whole days can be told apart."""
 
-    reason = "PERIOD_CLOSED"
-
 
 class RoleMissing(DomainError):
     """The caller's roles don't allow this."""
-
-    reason = "ROLE_MISSING"
 
     def __init__(self, message: str, *, principal: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -258,8 +202,6 @@ class RoleMissing(DomainError):
 
 class LastAdministrator(DomainError):
     """Nobody would be left who may give roles on the whole pool."""
-
-    reason = "LAST_ADMINISTRATOR"
 
 
 class TokenEnded(DomainError):
@@ -271,13 +213,9 @@ class TokenEnded(DomainError):
 class TokenNotFound(DomainError):
     """No such token, or it has ended."""
 
-    reason = "TOKEN_NOT_FOUND"
-
 
 class InviteUnknown(DomainError):
     """No such invite."""
-
-    reason = "INVITE_UNKNOWN"
 
 
 class InviteUsedUp(DomainError):
@@ -289,8 +227,6 @@ class InviteUsedUp(DomainError):
 class InviteExpired(DomainError):
     """The invite's time is over."""
 
-    reason = "INVITE_EXPIRED"
-
 
 class InviteElsewhere(DomainError):
     """The invite is for another node."""
@@ -301,13 +237,9 @@ class InviteElsewhere(DomainError):
 class AuthorityInUse(DomainError):
     """Somebody trusts no other generation of the pool's authority."""
 
-    reason = "AUTHORITY_IN_USE"
-
 
 class AuthorityUnchanged(DomainError):
     """The pool's authority is at a step of its rotation at which this can't be done."""
-
-    reason = "AUTHORITY_UNCHANGED"
 
 
 class BrokenInvariant(AssertionError):

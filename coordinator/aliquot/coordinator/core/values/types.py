@@ -262,6 +262,16 @@ class Placement(msgspec.Struct, frozen=True):
     note: str = ""
     """What was got beyond the numbers, for people: topology, model alternative, domain."""
 
+    def by_device(self) -> dict[str, list[int]]:
+        """[share, memory] that it takes of each device."""
+        taken: dict[str, list[int]] = {}
+        for member in self.members:
+            for plan in member:
+                sums = taken.setdefault(plan.device_uuid, [0, 0])
+                sums[0] += plan.share_milli
+                sums[1] += plan.memory_bytes
+        return taken
+
 
 class Missing(msgspec.Struct, frozen=True):
     """Why one class of devices can't serve a demand now, and the smallest change with which it could."""
@@ -275,6 +285,10 @@ class Missing(msgspec.Struct, frozen=True):
     smallest_change: str = ""
     devices: int = 0
     """Devices of this class in the pool."""
+    instead: Demand | None = None
+    """The demand with that change, where it is one of the demand alone..."""
+    time_limit_ms: int = 0
+    """...and the longest time limit with which it would do; 0: any."""
 
 
 class Shortfall(msgspec.Struct, frozen=True):

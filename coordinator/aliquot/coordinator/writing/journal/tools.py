@@ -12,12 +12,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from aliquot.common.entry import Entry
 from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.errors import JournalError
@@ -30,23 +30,9 @@ from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_f
 _EVERYTHING = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class JournalCommand:
-    """The command, as the command line takes it."""
-
-    name: str = "journal"
-    help: str = "look at a coordinator's journal: verify, dump, backup, restore, repair"
-
-    @staticmethod
-    def configure(parser: argparse.ArgumentParser) -> None:
-        """The actions and their options."""
-        _configure(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        """Carry the action out."""
-        code: int = args.journal_action(args)
-        return code
+def _run(args: argparse.Namespace) -> int:
+    code: int = args.journal_action(args)
+    return code
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -250,4 +236,4 @@ def _moment_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-JOURNAL = JournalCommand()
+JOURNAL = Entry(_configure, _run)

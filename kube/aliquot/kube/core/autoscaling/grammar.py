@@ -39,8 +39,6 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 class AutoscaleError(AliquotError):
     """What was written can't be, or must not be."""
 
-    reason = "AUTOSCALE"
-
 
 @dataclass(frozen=True, slots=True)
 class Goal:

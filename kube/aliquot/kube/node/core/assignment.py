@@ -18,8 +18,6 @@ MAX_BYTES = 64 << 10
 class BadAssignment(AliquotError):
     """A pod's assignment can't be read."""
 
-    reason = "BAD_ASSIGNMENT"
-
 
 def read_assignment(annotations: Mapping[str, str]) -> Assignment | None:
     """What the annotations of a pod say; None where it was given nothing. Raises `BadAssignment`."""

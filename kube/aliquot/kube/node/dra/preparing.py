@@ -105,5 +105,3 @@ class Preparer:
 
 class CdiNeeded(AliquotError):
     """Claims can't be given to containers without CDI."""
-
-    reason = "CDI_NEEDED"

@@ -59,7 +59,7 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     demand = sterner(known, request, request.demand, now_ms)
     queued = accepted(known, command, request, now_ms, entitled=_is_first_entitled(known, request, now_ms))
     outcome = AllocateOutcome(command.lease_id)
-    if command.no_queue or not _others_first(known, queued):
+    if command.no_queue or not others_first(known, request):
         found = offer(known, request, demand, now_ms)
         placement = found.placement
         if placement is None and found.over is None:
@@ -120,7 +120,7 @@ def replayed(known: Planning, command: Allocate | GrantOn) -> Decision[AllocateO
     return Decision((), AllocateOutcome(lease_id, replayed=True))
 
 
-def _others_first(known: Planning, queued: LeaseQueued) -> bool:
+def others_first(known: Planning, request: RequestSpec) -> bool:
     """Whether waiting requests have the first claim on what is free.
 
     While freed capacity has not been offered along the lines, newcomers stand in line too. Afterwards all that wait are
@@ -129,7 +129,6 @@ def _others_first(known: Planning, queued: LeaseQueued) -> bool:
     """
     if known.wants_admission():
         return True
-    request = queued.request
     key = LineKey(request.demand, (), request.priority, 0)
     return known.lines.has_line(known.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)
 

@@ -37,11 +37,8 @@ def look_ahead(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Ou
     hold = known.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
         left_s = max(0, hold.start_ms - now_ms) // 1000
-        note = (
-            f"{_leases(len(hold.victims))} ending for it, within {left_s} s"
-            if hold.victims
-            else "devices are kept for it"
-        )
+        ending = "1 lease is" if len(hold.victims) == 1 else f"{len(hold.victims)} leases are"
+        note = f"{ending} ending for it, within {left_s} s" if hold.victims else "devices are kept for it"
         return hold.victims, hold.start_ms, (), (note,)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     old = known.memory.outlooks.get(key)
@@ -153,7 +150,3 @@ def notes_on_order(known: Planning, lease: Lease) -> list[str]:
 
 def _queue_of(known: Planning, lease: Lease) -> str:
     return known.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-
-
-def _leases(number: int) -> str:
-    return "1 lease is" if number == 1 else f"{number} leases are"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from msgspec.structs import replace
+
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
 from aliquot.coordinator.core.commands.outcomes import QUOTA, Explained
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.deciding.admission.allocate import others_first
 from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, foresee
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.deciding.mig import notes as cuts_for
@@ -18,9 +23,11 @@ from aliquot.coordinator.core.rules.offers import notes as notes_on_nodes
 from aliquot.coordinator.core.rules.offers import on_offer, servable
 from aliquot.coordinator.core.values.errors import DomainError, QuotaExceeded
 from aliquot.coordinator.core.values.fact import by_kind
-from aliquot.coordinator.core.values.types import Demand, Missing
+from aliquot.coordinator.core.values.types import Demand, Missing, RequestSpec
 
 AHEAD_SHOWN = 16
+CHANGES_TRIED_MAX = 8
+"""So many of the smallest changes are tried, the nearest first: a placement each."""
 
 
 def explain_request(known: Planning, query: Explain, now_ms: int) -> Explained:
@@ -32,7 +39,8 @@ def explain_request(known: Planning, query: Explain, now_ms: int) -> Explained:
         return Explained(False, True, str(refused), (Missing("any", reason, str(refused), refused.hint),))
     if not servable(known, request.demand):
         shortfall = known.engine.explain(request.demand)
-        return Explained(False, True, shortfall.summary, missing=shortfall.missing)
+        instead = _instead(known, request, shortfall.missing, now_ms)
+        return Explained(False, True, shortfall.summary, missing=shortfall.missing, instead=instead)
     lease = Lease("", known.next_arrival, request, created_ms=now_ms)
     return _explain(known, lease, request.demand, now_ms)
 
@@ -112,7 +120,28 @@ def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         expected_start_ms=start_ms if start_ms > now_ms else 0,
         waits_for=endless,
         notes=tuple(notes),
+        instead=_instead(known, lease.request, missing, now_ms),
     )
+
+
+def _instead(known: Planning, request: RequestSpec, missing: tuple[Missing, ...], now_ms: int) -> RequestSpec | None:
+    """With the first of these changes with which Allocate would grant it at once; None: with none of them."""
+    for each in missing[:CHANGES_TRIED_MAX]:
+        if each.instead is None:
+            continue
+        asked = request.demand
+        demand = replace(each.instead, min_tier=asked.min_tier, avoid_device_uuids=asked.avoid_device_uuids)
+        limit_ms = each.time_limit_ms or request.time_limit_ms
+        changed = replace(request, demand=demand, time_limit_ms=limit_ms, gpu_text="")
+        resized = (demand.count, demand.gang_size) != (asked.count, asked.gang_size)
+        if resized and (request.min_count or request.max_count):
+            continue  # its bounds are about what it asked for
+        with suppress(DomainError):
+            changed = check_access(known, changed)
+            wanted = sterner(known, changed, changed.demand, now_ms)
+            if not others_first(known, changed) and offer(known, changed, wanted, now_ms).placement is not None:
+                return changed
+    return None
 
 
 def _otherwise(known: Planning, demand: Demand, summary: str) -> str:

@@ -47,10 +47,6 @@ class UseReport:
     currency: str
 
 
-def _all(lease: Lease) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class GetUse(Query[UseReport]):
     """Who holds what for nothing?"""
@@ -59,7 +55,7 @@ class GetUse(Query[UseReport]):
     lease_id: str = ""
     quiet_only: bool = False
     limit: int = ROWS_MAX
-    visible: Callable[[Lease], bool] = _all
+    visible: Callable[[Lease], bool] = lambda _: True
     """Leases that the caller may not see are as if they were not there."""
 
 

@@ -100,7 +100,8 @@ def grow(known: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
             chosen, laid_out = left_in, _with_all(spec, coming, left_in, put)
     chosen += ready(known, spec, bounds, laid_out, found.needs, now_ms)
     chosen += ahead(known, spec, bounds, coming, chosen, now_ms)
-    chosen += spare(known, spec, bounds, coming, chosen, sum(map(_milli_of, found.needs)))
+    asked_milli = sum(len(need.lease_ids) * need.demand.share_in_all for need in found.needs)
+    chosen += spare(known, spec, bounds, coming, chosen, asked_milli)
     return Growth(
         tuple(chosen),
         found.served,
@@ -110,11 +111,6 @@ def grow(known: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
         bounds.costs,
         max((need.waited_ms for need in found.needs), default=0),
     )
-
-
-def _milli_of(need: Need) -> int:
-    """About how much they ask for together, in thousandths of devices."""
-    return len(need.lease_ids) * need.demand.share_in_all
 
 
 def _wanted(known: Planning, need: Need) -> _Wanted:

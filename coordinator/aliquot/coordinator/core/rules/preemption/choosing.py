@@ -7,6 +7,7 @@ small, an exact search has the last word.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
@@ -60,16 +61,7 @@ class VictimChooser:
 
     def needed(self, placement: Placement, victims: dict[str, None]) -> dict[str, None]:
         """The victims that the placement needs."""
-        wanted: dict[str, list[int]] = {}
-        for member in placement.members:
-            for plan in member:
-                sums = wanted.setdefault(plan.device_uuid, [0, 0])
-                sums[0] += plan.share_milli
-                sums[1] += plan.memory_bytes
-        members: dict[str, int] = {}
-        for node_id in placement.node_ids:
-            members[node_id] = members.get(node_id, 0) + 1
-        return self._reduced(wanted, members, victims)
+        return self._reduced(placement.by_device(), Counter(placement.node_ids), victims)
 
     def _nearest(self, near: list[NodeAt]) -> list[tuple[str, NodeView, int]]:
         """The nodes among which the best choice is looked for, and how many members each may take."""

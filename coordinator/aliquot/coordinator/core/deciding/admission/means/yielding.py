@@ -76,7 +76,7 @@ def goes_first(known: Planning, head: Head, demand: Demand, placement: Placement
         return None
     (node_id,), (plans,) = placement.node_ids, placement.members
     taken = {plan.device_uuid: plan.share_milli for plan in plans}
-    devices = [device for device in known.inventory.node(node_id).devices if _is_open(device)]
+    devices = [d for d in known.inventory.node(node_id).devices if d.works and not d.withheld_for and not d.admits]
     slack = slack_ms(queue, lease.request)
     found: list[tuple[int, Head]] = []
     for other in _due_later(known, place.queue, head):
@@ -86,7 +86,7 @@ def goes_first(known: Planning, head: Head, demand: Demand, placement: Placement
         others_ms = now_ms - known.leases[other.lease_id].created_ms
         if waited_ms * slack_ms(queue, request) >= others_ms * slack:
             continue  # against its slack, the other has waited for a shorter time
-        size = _size(asked, devices)
+        size = asked.count * devices[0].device_class.size_of(asked)[0] if devices else 0
         if size > sum(taken.values()) and _fits(asked, devices, {}) and not _fits(asked, devices, taken):
             found.append((size, other))
     found.sort(key=lambda each: (-each[0], each[1].rank))
@@ -103,15 +103,6 @@ def _due_later(known: Planning, queue: str, head: Head) -> Iterator[Head]:
         begin = bisect_right(lines.heads, head.rank, key=lambda each: each[0])
         for entry in lines.heads[begin : begin + HEADS_MAX]:
             yield Head(*entry)
-
-
-def _is_open(device: DeviceRecord) -> bool:
-    return device.works and not device.withheld_for and not device.admits
-
-
-def _size(demand: Demand, devices: list[DeviceRecord]) -> int:
-    """How much share it would hold on devices like these."""
-    return demand.count * devices[0].device_class.size_of(demand)[0] if devices else 0
 
 
 def _fits(demand: Demand, devices: list[DeviceRecord], taken: dict[str, int]) -> bool:
