@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -71,7 +72,10 @@ async def test_one_that_was_replaced_stops_instead_of_outranking_its_successor(t
     coordinator = Coordinator(settings_for(sqlite(path)))
     await coordinator.start()
     serving = asyncio.create_task(coordinator.serve())
-    with sqlite3.connect(path) as other:  # as a successor on another machine would, the lock notwithstanding
+    with (
+        closing(sqlite3.connect(path)) as other,
+        other,
+    ):  # as a successor on another machine would, the lock notwithstanding
         other.execute("UPDATE meta SET value = value + 5 WHERE key = 'leader_epoch'")
     agent = Agent(coordinator.address, "n1")
     agent.welcome = agent_pb2.Welcome(leader_epoch=6)
@@ -81,7 +85,7 @@ async def test_one_that_was_replaced_stops_instead_of_outranking_its_successor(t
     with pytest.raises(NotLeader):
         await serving
     await agent.close()
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other:
         assert other.execute("SELECT value FROM meta WHERE key = 'leader_epoch'").fetchone() == (6,)
 
 

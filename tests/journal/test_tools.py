@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -401,7 +402,7 @@ def test_a_copy_starts_from_a_snapshot_where_only_the_first_fact_is_gone(tmp_pat
 
 
 def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "other.db") as database:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
         database.execute("CREATE TABLE other (a)")
     with pytest.raises(JournalCorrupt, match="is no journal of a coordinator") as refusal:
         aliquot("journal", "restore", tmp_path / "other.db", tmp_path / "new.db")
