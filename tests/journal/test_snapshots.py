@@ -76,6 +76,22 @@ def test_pruning_what_snapshots_hold_loses_nothing(tmp_path: Path) -> None:
     assert state_hash(reread(path).state) == state_hash(story.state)
 
 
+@pytest.mark.parametrize("snapshots", [0, 1])
+def test_what_leases_have_in_common_is_there_once(tmp_path: Path, snapshots: int) -> None:
+    path = tmp_path / "j.db"
+    story = begun(path, 10)
+    for _ in range(snapshots):
+        take_snapshot(path)
+    story.lease(10)
+    story.lease(11)
+    story.journal.close()
+    again = reread(path)
+    assert bool(again.snapshot_seq) == bool(snapshots)
+    by_value = {lease.request: lease.request for lease in again.state.leases.values()}
+    kept = {id(lease.request) for lease in list(again.state.leases.values())[: 10 if snapshots else 12]}
+    assert len(kept) == len(by_value) < len(again.state.leases)
+
+
 async def test_compaction_goes_on_after_its_snapshots_could_not_be_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

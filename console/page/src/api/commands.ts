@@ -49,6 +49,9 @@ export const asRun = (asked: Asked): string =>
 export const asExec = (leaseId: string, secret: string | undefined): string =>
   (secret ? `export ALIQUOT_LEASE_SECRET=${shell(secret)}\n` : "") + `${command("exec", "--lease", leaseId)} -- python train.py`;
 
+/** A port of a node, reached from one's own machine. */
+export const asTunnel = (port: number, node: string): string => `ssh -L ${port}:127.0.0.1:${port} ${shell(node)}`;
+
 export const asAlloc = (asked: Asked): string => command("alloc", asked.gpu, ...flags(asked));
 
 export const asExplain = (asked: Asked): string => command("why", asked.gpu, ...flags(asked));

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { get } from "../api/client";
-import { asExec, command } from "../api/commands";
+import { asExec, asTunnel, command } from "../api/commands";
 import type { Asked, Explanation, Lease as LeaseValue, Slice, Timeline } from "../api/types";
 import { nowMs } from "../live/clock";
 import { useLoaded } from "../live/loading";
@@ -287,12 +287,35 @@ function Using(props: { lease: LeaseValue }): JSX.Element {
         label={t.common.commandLine}
         text={asExec(id, secret)}
       />
+      <Served lease={props.lease} />
       {endpoints.map((endpoint) => (
         <p>
           {t.lease.servedAt(<code>{endpoint}</code>)}
         </p>
       ))}
     </section>
+  );
+}
+
+/** What a program of it serves on its node, such as a notebook: how to reach it from one's own machine. */
+function Served(props: { lease: LeaseValue }): JSX.Element | null {
+  const port = Number(props.lease.labels["port"]);
+  const node = props.lease.slices[0]?.node_name;
+  // Anybody may write anything into a label.
+  if (!node || !Number.isInteger(port) || port < 1 || port > 65_535) return null;
+  const address = `http://127.0.0.1:${port}`;
+  return (
+    <>
+      <Copyable label={t.lease.toReachPort(port)} text={asTunnel(port, node)} />
+      <p>
+        {t.lease.thenOpen(
+          <a href={address} target="_blank" rel="noopener noreferrer">
+            {address}
+          </a>,
+          <code>{command("logs", props.lease.lease_id)}</code>,
+        )}
+      </p>
+    </>
   );
 }
 

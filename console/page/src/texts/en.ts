@@ -290,6 +290,8 @@ export const en = {
     memoryUsed: (used: string, reserved: string) => `memory used, ${used} of ${reserved}`,
     programsStartOn: (nodes: Rich): Rich => ["Programs start on ", nodes, ":"],
     servedAt: (endpoint: Rich): Rich => ["It is served at ", endpoint, "."],
+    toReachPort: (port: number) => `To reach its port ${port} from your own machine`,
+    thenOpen: (address: Rich, logs: Rich): Rich => ["Leave that running and open ", address, ". The token to log in with is in the output of ", logs, " on the node."],
     askedForBy: (name: string) => `asked for by ${name}`,
     somebody: "somebody",
     grantedAfter: (span: string, requeues: number) => `granted, after ${span}${requeues ? `, after it went back to its queue ${plural(requeues, "time")}` : ""}`,

@@ -364,6 +364,8 @@ export const zh: Texts = {
     memoryUsed: (used, reserved) => `已使用显存 ${used}，共 ${reserved}`,
     programsStartOn: (nodes) => ["程序在 ", nodes, " 上启动："],
     servedAt: (endpoint) => ["服务地址：", endpoint, "。"],
+    toReachPort: (port) => `从您自己的机器访问它的端口 ${port}`,
+    thenOpen: (address, logs) => ["让它保持运行，然后打开 ", address, "。登录令牌在节点上 ", logs, " 的输出中。"],
     askedForBy: (name) => `由 ${name} 申请`,
     somebody: "某人",
     grantedAfter: (span, requeues) => `等待 ${span}后分配${requeues ? `，其间退回队列 ${count(requeues)} 次` : ""}`,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from collections.abc import Callable
+from sys import intern
+
+from msgspec.structs import force_setattr, replace
 
 from aliquot.common.catalog import vendor_of
 from aliquot.coordinator.core.books.elastic import LeaseGrown, grows_at
@@ -44,7 +47,7 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
 from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
-from aliquot.coordinator.core.values.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason, RequestSpec
 
 ACCOUNTS_LOOKED_AT = 3
 """For each lease that is forgotten: more than it can have opened."""
@@ -482,6 +485,24 @@ def _await(state: State, lease: Lease) -> None:
         state.since[Due.CONFIRM].add(lease.granted_ms, Due.CONFIRM, lease.lease_id)
 
 
+def _sharing() -> Callable[[Lease], Lease]:
+    requests: dict[RequestSpec, RequestSpec] = {}
+
+    def share(lease: Lease) -> Lease:
+        """What leases have in common that were asked for by calls: most of what they take."""
+        force_setattr(lease, "request", requests.setdefault(lease.request, lease.request))
+        force_setattr(lease, "by", intern(lease.by))
+        if lease.use == NO_USE:
+            force_setattr(lease, "use", NO_USE)
+        for piece in lease.slices:
+            force_setattr(piece, "model", intern(piece.model))
+            force_setattr(piece.plan, "node_id", intern(piece.plan.node_id))
+            force_setattr(piece.plan, "device_uuid", intern(piece.plan.device_uuid))
+        return lease
+
+    return share
+
+
 SUBJECT = Subject(
     name="leases",
     apply=by_kind(
@@ -501,7 +522,7 @@ SUBJECT = Subject(
     ),
     saves=(
         saving.value("next_arrival", int, "next_arrival", 1),
-        saving.records("leases", Lease, "leases", key="lease_id", order="arrival"),
+        saving.records("leases", Lease, "leases", key="lease_id", order="arrival", sharing=_sharing),
         saving.rows("ended", str, "ended"),
     ),
     index=_index,

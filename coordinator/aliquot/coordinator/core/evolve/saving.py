@@ -18,6 +18,10 @@ Kind = Any
 """The type of a field: whatever a decoder takes."""
 
 
+Sharing = Callable[[], Callable[[Any], Any]]
+"""Gives back the record that it gets. Begins anew with each snapshot that is read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """One field of a snapshot."""
@@ -29,6 +33,8 @@ class Saved:
     """Put it into a fresh State; those before it in the list are there."""
     default: Any = ()
     """Of a snapshot that was written before there was such a field."""
+    sharing: Sharing | None = None
+    """Of a tuple so long that its records are decoded one by one: has each refer to what those before it have, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +64,9 @@ def value(name: str, kind: Kind, path: str, default: object) -> Saved:
     return Saved(name, kind, attrgetter(path), restore, default)
 
 
-def records(name: str, kind: Kind, path: str, *, key: str, order: str | None = None) -> Saved:
+def records(
+    name: str, kind: Kind, path: str, *, key: str, order: str | None = None, sharing: Sharing | None = None
+) -> Saved:
     """A mapping, saved as its records. `key`: the attributes of a record by which it is found. Sorted by these, or by
     `order`; where that is empty, as they came.
     """
@@ -72,7 +80,7 @@ def records(name: str, kind: Kind, path: str, *, key: str, order: str | None = N
     def restore(state: State, saved: tuple[Any, ...]) -> None:
         found(state).update((key_of(record), record) for record in saved)
 
-    return Saved(name, tuple[kind, ...], read, restore)
+    return Saved(name, tuple[kind, ...], read, restore, sharing=sharing)
 
 
 def pairs(name: str, kind: Kind, path: str) -> Saved:

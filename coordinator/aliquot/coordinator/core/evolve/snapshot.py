@@ -6,7 +6,7 @@ What is in it is what each subject saves, in the order of the subjects: see `sav
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -42,6 +42,33 @@ else:
         frozen=True,
         kw_only=True,
     )
+
+_SHARED = {
+    saved.name: (msgspec.msgpack.Decoder(get_args(saved.kind)[0]), saved.sharing)
+    for saved in _SAVED
+    if saved.sharing is not None
+}
+_decoder = msgspec.msgpack.Decoder(
+    msgspec.defstruct(
+        "_Undecoded",
+        [(name, tuple[msgspec.Raw, ...], ()) for name in _SHARED],
+        bases=(Snapshot,),
+        frozen=True,
+        kw_only=True,
+    )
+)
+
+
+def decode(data: memoryview) -> Snapshot:
+    """A snapshot as MessagePack. What records share is found again record by record: had all of it been decoded first,
+    the room of what is given back would stay lost between what is kept. Raises msgspec.DecodeError.
+    """
+    found = _decoder.decode(data)
+    fields = {name: getattr(found, name) for name in found.__struct_fields__}
+    for name, (decoder, sharing) in _SHARED.items():
+        share = sharing()
+        fields[name] = tuple(share(decoder.decode(raw)) for raw in fields[name])
+    return Snapshot(**fields)
 
 
 def to_snapshot(state: State) -> Snapshot:

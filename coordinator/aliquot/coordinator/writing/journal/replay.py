@@ -8,15 +8,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import force_setattr
+
+from aliquot.coordinator.core.books.leases.facts import LeaseQueued
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.types import RequestSpec
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot
 
 log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_FACTS = 100_000
+_REQUESTS_MAX = 10_000
+"""Different ones that are remembered: those who follow for months see as many as there are users and days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class Replay:
         self.state = State.fresh()
         self.digest = NO_DIGEST
         self.snapshot_seq = 0
+        self._requests: dict[RequestSpec, RequestSpec] = {}
 
     def restart(self) -> None:
         """Begin with the newest snapshot that can be read."""
@@ -66,6 +73,8 @@ class Replay:
                 break
             self._check(read)
             for fact in read.group.facts:
+                if isinstance(fact, LeaseQueued):
+                    self._share_request(fact)
                 evolve(state, fact)
             self.digest = read.digest
             applied(read)
@@ -74,6 +83,12 @@ class Replay:
                 log.info("replayed %d facts, up to number %d of %d", facts, state.seq, self._journal.last_seq)
         state.take_touched()
         return facts
+
+    def _share_request(self, fact: LeaseQueued) -> None:
+        """Have leases that ask for the same refer to one request, as those that were asked for by calls do."""
+        if len(self._requests) == _REQUESTS_MAX:
+            self._requests.clear()
+        force_setattr(fact, "request", self._requests.setdefault(fact.request, fact.request))
 
     def _check(self, read: StoredGroup) -> None:
         seq = self.state.seq

@@ -12,10 +12,11 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
-from aliquot.coordinator.core.evolve.snapshot import FORMAT, Snapshot
+from aliquot.coordinator.core.evolve.snapshot import FORMAT, decode
 from aliquot.coordinator.writing.journal.base import StoredSnapshot
 
 log = logging.getLogger(__name__)
@@ -26,13 +27,16 @@ KEPT = 2
 _SUFFIX = ".snap"
 
 
-class _Body(msgspec.Struct, frozen=True):
+S = TypeVar("S")
+
+
+class _Body(msgspec.Struct, Generic[S], frozen=True):
     digest: bytes
-    snapshot: Snapshot
+    snapshot: S
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(_Body)
+_decoder = msgspec.msgpack.Decoder(_Body[msgspec.Raw])
 
 
 class SnapshotFolder:
@@ -103,10 +107,11 @@ def unpack(data: bytes, name: str) -> StoredSnapshot | None:
         return None
     try:
         body = _decoder.decode(memoryview(data)[start:])
+        snapshot = decode(memoryview(body.snapshot))
     except msgspec.DecodeError as error:
         log.warning("snapshot %s can't be read by this version (%s): going back to the one before it", name, error)
         return None
-    if body.snapshot.format > FORMAT:
+    if snapshot.format > FORMAT:
         log.warning("snapshot %s was written by a newer version: going back to the one before it", name)
         return None
-    return StoredSnapshot(body.snapshot, body.digest)
+    return StoredSnapshot(snapshot, body.digest)
