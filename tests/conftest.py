@@ -12,8 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import tests.identity  # noqa: F401 - who the tests are
+from aliquot.client import local
 from tests import keeper
 from tests.certificates import OPENSSL, Authority
+
+# A coordinator that runs on this machine as a service is nobody's whom tests log in to.
+local.MACHINE_STATE = Path(__file__).parent / "no-service-of-this-machine"
 
 # How wide the terminal is that the tests were started from is nothing to programs that they start; a library for
 # terminals sets these for workers even where there is none.
