@@ -14,6 +14,7 @@ from aliquot.agent.core import reservations
 from aliquot.agent.core.model import Intent, Reservation
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.duties import RECORDS
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.processes.ending import Ender
 from aliquot.agent.state import NodeState
@@ -54,8 +55,8 @@ class Bookkeeper(msgspec.Struct, eq=False, kw_only=True):
         try:
             await asyncio.to_thread(self.checkpoint.save, held)
         except OSError as error:
-            log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
             detail = f"{self.checkpoint.directory}: {error.strerror}"
+            self.state.duties.tell(RECORDS, f"reservations can't be written down: {detail}")
             refused = [record.slice_id for record in held if record.slice_id not in self.state.book]
             if refused:
                 # Some of them may have been written: the next agent would take up what fails now.
@@ -69,6 +70,7 @@ class Bookkeeper(msgspec.Struct, eq=False, kw_only=True):
                 else reservations.fail(record, "CHECKPOINT", detail)
                 for record in records
             ]
+        self.state.duties.tell(RECORDS)
         return list(records)
 
     async def remove(self, slice_id: str) -> None:

@@ -132,7 +132,11 @@ class Leading:
         run("observed use", self.observed.run(writer.submit, lambda: self._ground.settings.agents.use_told_every))
         run("looks at use", self.activity.run(writer.submit, lambda: self._ground.settings.agents.use_looked_at_every))
         compaction = make_compaction(
-            settings, self._ground.journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune
+            settings,
+            self._ground.journal,
+            durable_seq=lambda: writer.durable_seq,
+            prune=writer.prune,
+            tell=self._ground.metrics.duties.tell,
         )
         if compaction is not None:
             run("compaction", compaction.run())

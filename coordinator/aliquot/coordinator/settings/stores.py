@@ -68,7 +68,12 @@ def single_leadership(settings: Settings, journal: Journal) -> SingleLeadership:
 
 
 def make_compaction(
-    settings: Settings, journal: Journal, *, durable_seq: Callable[[], int], prune: Callable[[int], None]
+    settings: Settings,
+    journal: Journal,
+    *,
+    durable_seq: Callable[[], int],
+    prune: Callable[[int], None],
+    tell: Callable[[str, str], None],
 ) -> Compaction | None:
     """The compaction of this journal; None for one that needs none."""
     if not isinstance(journal, StoredJournal):
@@ -79,6 +84,7 @@ def make_compaction(
         every_facts=settings.snapshot_every_facts,
         durable_seq=durable_seq,
         prune=prune,
+        tell=tell,
     )
 
 

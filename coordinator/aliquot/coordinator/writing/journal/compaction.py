@@ -30,7 +30,10 @@ class Compaction:
         durable_seq: Callable[[], int],
         prune: Callable[[int], None],
         look_every_s: float = 5.0,
+        tell: Callable[[str, str], None] = lambda duty, why: None,
     ) -> None:
+        """`tell` is told of the duty `snapshots`, and why it fails."""
+        self._tell = tell
         self._journal = journal
         self._snapshots = snapshots
         self._every_facts = every_facts
@@ -51,14 +54,15 @@ class Compaction:
                     snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
                     await self._compact()
             except (AliquotError, OSError) as error:
-                log.error("the journal could not be made shorter: %s", error)  # noqa: TRY400 - what it says is enough
+                self._tell("snapshots", f"the journal could not be made shorter: {error}")
 
     async def _compact(self) -> None:
         try:
             done = await run_programme(SNAPSHOTTER, b"", self._journal, within_s=None)
         except ProgrammeError as error:
-            log.error("no snapshot could be taken: %s", error)  # noqa: TRY400 - its own last words say why
+            self._tell("snapshots", f"no snapshot could be taken: {error}")
             return
+        self._tell("snapshots", "")
         log.info("snapshot taken: %s", done.decode(errors="replace").strip())
         seqs = await asyncio.to_thread(self._snapshots)
         if len(seqs) > 1:
