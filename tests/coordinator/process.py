@@ -7,12 +7,13 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.identity import ADMIN_TOKEN_VARIABLE
 
 _READY_WITHIN_S = 60
+PROGRAM = ("-m", "aliquot.coordinator")
 UNENROLLED = {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
 """Agents without keys come in: most suites are not about who they are."""
 UNKNOWN_BEFORE = (*UNENROLLED, ADMIN_TOKEN_VARIABLE)
@@ -48,12 +49,13 @@ def _inherited(older: bool) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in UNKNOWN_BEFORE}
 
 
-async def start(*arguments: str, env: Mapping[str, str] | None = None, older: bool = False) -> Running | Ended:
+async def start(
+    *arguments: str, env: Mapping[str, str] | None = None, older: bool = False, program: Sequence[str] = PROGRAM
+) -> Running | Ended:
     """Start one and wait until it serves, or has ended. `older`: of a version that knows no keys of agents."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "aliquot.coordinator",
+        *program,
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -71,9 +73,11 @@ async def start(*arguments: str, env: Mapping[str, str] | None = None, older: bo
 
 
 @contextlib.asynccontextmanager
-async def serving(*arguments: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+async def serving(
+    *arguments: str, env: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+) -> AsyncIterator[Running]:
     """One that must come up; ended at the end."""
-    started = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments, env=env)
+    started = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments, env=env, program=program)
     assert isinstance(started, Running), started
     try:
         yield started

@@ -53,6 +53,11 @@ def test_it_is_renewed_between_half_and_two_thirds_of_its_life_whatever_the_cloc
     assert 0.48 * LIFE_MS <= due_after_ms(off_ms, seed) + off_ms <= 0.68 * LIFE_MS
 
 
+@given(st.integers(1, 20_000), st.integers(0, 1 << 32))
+def test_a_clock_that_is_days_or_decades_behind_puts_it_off_no_longer_than_its_life(days: int, seed: int) -> None:
+    assert due_after_ms(-days * 86_400_000, seed) <= 0.68 * LIFE_MS
+
+
 def test_ten_thousand_agents_do_not_come_in_the_same_minute() -> None:
     minutes = [due_after_ms(0, seed) // 60_000 for seed in range(200)]
     assert max(minutes.count(minute) for minute in minutes) <= 8

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import grpc.aio
+import psycopg
 import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
@@ -86,6 +87,38 @@ async def test_a_coordinator_that_starts_without_its_database_waits_for_it(own_s
         await asyncio.to_thread(replica.wait_until_ready)
         assert replica.role == "leader"
         await declare(several)
+
+
+NO_ROOM = """
+CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER no_room BEFORE INSERT ON aliquot.groups FOR EACH STATEMENT EXECUTE FUNCTION no_room();
+"""
+ROOM = "DROP TRIGGER no_room ON aliquot.groups"
+
+
+async def test_who_takes_over_and_cannot_write_yet_goes_on_until_it_can(own_server: server.Postgres) -> None:
+    """The row is another's already when the first commit fails: it steps back, and stays."""
+    async with cluster(own_server.database("full"), 2) as several:
+        await declare(several)
+        old = await several.leader()
+        (new,) = [replica for replica in several.replicas if replica is not old]
+        with psycopg.connect(several.conninfo, autocommit=True) as connection:
+            connection.execute(NO_ROOM)
+            _, epoch, _ = several.row()
+            old.send(signal.SIGKILL)
+            await asyncio.to_thread(old.ended)
+
+            async def tried() -> bool:
+                said = await refusal(new)
+                return several.row()[1] > epoch + 1 and said is not None
+
+            await eventually(tried, "it has begun to lead more than once, in vain")
+            assert new.running
+            connection.execute(ROOM)
+        async with AsyncPool([new.address], tenant="team") as pool:
+            lease = await pool.allocate("0.25,1Gi", until=WaitUntil.GRANTED, wait_s=60, detached=True)
+            assert lease.slices
 
 
 AN_HOUR_AHEAD = """

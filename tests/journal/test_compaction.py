@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aliquot.common.duties import Duties
 from aliquot.coordinator.writing.journal.compaction import Compaction
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 
@@ -54,6 +55,7 @@ class Compacting:
             durable_seq=self._durable,
             prune=self.pruned.append,
             look_every_s=0.001,
+            tell=Duties().tell,
         )
         running = asyncio.create_task(compaction.run())
         ended = asyncio.create_task(self.ended.wait())

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aliquot.common.duties import Duties
 from aliquot.coordinator.core.evolve.snapshot import FORMAT, state_hash
 from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable
 from aliquot.coordinator.writing.journal import snapshotter
@@ -116,6 +117,7 @@ async def test_compaction_goes_on_after_its_snapshots_could_not_be_listed(
         durable_seq=lambda: next(durable_seq),
         prune=lambda seq: None,
         look_every_s=0.01,
+        tell=Duties().tell,
     )
     caplog.set_level(logging.INFO)
     compacting = asyncio.create_task(compaction.run())

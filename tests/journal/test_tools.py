@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from aliquot.cli._parser import UsageError
 from aliquot.cli.main import build_parser, commands
-from aliquot.common.errors import ConfigError
+from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt
@@ -406,7 +408,85 @@ def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
         database.execute("CREATE TABLE other (a)")
     with pytest.raises(JournalCorrupt, match="is no journal of a coordinator") as refusal:
         aliquot("journal", "restore", tmp_path / "other.db", tmp_path / "new.db")
-    assert refusal.value.hint == "name the file as --journal does"
+    assert refusal.value.hint.startswith("name the file as --journal does")
     for name in ("", "/", "sqlite:"):
         with pytest.raises(ConfigError, match="names no file"):
             aliquot("journal", "verify", name)
+
+
+READING = (["verify"], ["dump"], ["backup", "new.db"], ["restore", "new.db"], ["repair", "new.db"])
+WRITING = ("backup", "restore", "repair")
+
+
+def refusal_of(*arguments: object) -> AliquotError:
+    """What the command ends with."""
+    with pytest.raises(AliquotError) as refusal:
+        aliquot("journal", *arguments)
+    assert refusal.value.hint, "it says what to do"
+    assert "by itself" not in refusal.value.hint, "nothing is tried again when a command has ended"
+    return refusal.value
+
+
+@pytest.mark.parametrize("action", READING, ids=lambda action: action[0])
+@pytest.mark.parametrize(
+    ("name", "problem", "todo"),
+    [
+        ("text.db", "is no journal of a coordinator: file is not a database", "restore the newest backup"),
+        ("empty.db", "is no journal of a coordinator", "name the file as --journal does"),
+        ("other.db", "is no journal of a coordinator", "name the file as --journal does"),
+        ("folder.db", "there is no journal at .*folder.db", "name the file"),
+        ("gone.db", "there is no journal at .*gone.db", "name the file"),
+    ],
+)
+def test_what_is_not_a_journal_is_neither_read_nor_copied(
+    tmp_path: Path, action: list[str], name: str, problem: str, todo: str
+) -> None:
+    (tmp_path / "text.db").write_text("a page of prose\n" * 99)
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "folder.db").mkdir()
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as database:
+        database.execute("CREATE TABLE meta (a)")
+    before = set(tmp_path.iterdir())
+    error = refusal_of(action[0], tmp_path / name, *(tmp_path / target for target in action[1:]))
+    assert re.search(problem, error.message)
+    assert todo in error.hint
+    assert set(tmp_path.iterdir()) == before, "half a copy looks like a whole one"
+
+
+@pytest.mark.parametrize("action", WRITING)
+def test_no_copy_is_made_where_something_is_or_nothing_can_be(tmp_path: Path, action: str) -> None:
+    written(tmp_path / "j.db", 1).journal.close()
+    (tmp_path / "folder.db").mkdir()
+    for target, problem in (("folder.db", "exists"), ("j.db", "exists"), ("j.db/new.db", "is no folder")):
+        assert problem in refusal_of(action, tmp_path / "j.db", tmp_path / target).message
+    assert not list((tmp_path / "folder.db").iterdir())
+
+
+@pytest.mark.root("to become somebody who may not")
+def test_who_may_not_read_or_write_there_is_told_so(tmp_path: Path) -> None:
+    closed, own = tmp_path / "closed", tmp_path / "own"
+    closed.mkdir(mode=0o700)
+    written(closed / "j.db", 1).journal.close()
+    written(tmp_path / "root.db", 1).journal.close()
+    own.mkdir()
+    written(own / "j.db", 1).journal.close()
+    for path in (own, *own.iterdir()):
+        os.chown(path, 65_534, 65_534)
+    for folder in (tmp_path, *list(tmp_path.parents)[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    os.seteuid(65_534)
+    try:
+        for action, *target in READING:
+            for source in (closed / "j.db", tmp_path / "root.db"):
+                error = refusal_of(action, source, *(own / name for name in target))
+                assert str(source) in error.message
+                assert "this user may read" in error.hint
+        for action in WRITING:
+            for target_path in (closed / "new.db", tmp_path / "new.db"):
+                error = refusal_of(action, own / "j.db", target_path)
+                assert str(target_path) in error.message
+                assert "Permission denied" in error.message
+                assert "this user may read and write it and its folder" in error.hint
+    finally:
+        os.seteuid(0)
+    assert {path.name for path in own.iterdir()} <= {"j.db", "j.db-wal", "j.db-shm"}

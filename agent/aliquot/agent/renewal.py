@@ -65,8 +65,9 @@ class Renewal:
 
         begins_ms, ends_ms = lifetime_ms(member.chain_pem)
         due_ms = begins_ms + int((ends_ms - begins_ms) * random.uniform(FIRST, LAST))
-        # From here on by a clock that nobody sets.
-        self._due_s = monotonic_s() + max(0.0, (due_ms - wall_ms()) / 1000)
+        # From here on by a clock that nobody sets, and not later than one made now would be: ours may be behind.
+        due_ms = min(due_ms - wall_ms(), int((ends_ms - begins_ms) * LAST))
+        self._due_s = monotonic_s() + max(0, due_ms) / 1000
 
     def hurry(self, spread_s: float) -> None:
         """Have it made anew within this time, at a moment of its own."""

@@ -186,7 +186,7 @@ class Stream:
             node_id=self._state.node_id,
             boot_id=self._state.boot_id,
             leader_epoch=self._orders.leader_epoch,
-            clock_ms=self._world.wall_ns() // 1_000_000,
+            clock_ms=self._wall_ms(),
         )
         member = self._coordinators.member
         if member is not None:
@@ -242,12 +242,15 @@ class Stream:
         self._coordinators = msgspec.structs.replace(self._coordinators, member=member)
         return True
 
+    def _wall_ms(self) -> int:
+        return self._world.wall_ns() // 1_000_000
+
     def _renewal_of(self) -> Renewal | None:
         member = self._coordinators.member
         if member is None:
             return None
         world = self._world
-        return Renewal(member, wall_ms=world.clock.now_ms, monotonic_s=world.monotonic_s, random=world.random)
+        return Renewal(member, wall_ms=self._wall_ms, monotonic_s=world.monotonic_s, random=world.random)
 
     def _take_certificate(self, certificate: agent_pb2.Certificate) -> None:
         """Keep the one that was asked for."""

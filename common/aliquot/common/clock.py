@@ -23,6 +23,11 @@ class Clock(Protocol):
         """Milliseconds since some fixed moment, for intervals and graces. Time asleep does not count."""
 
 
+def wall_ms() -> int:
+    """What the machine's clock shows now, which may be stepped: for comparing it with others'."""
+    return time.time_ns() // _NS_PER_MS
+
+
 def _elapsed_ns() -> int:
     # CLOCK_BOOTTIME is CLOCK_MONOTONIC that goes on during suspend. Only Linux has it, and only Linux runs agents.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns()

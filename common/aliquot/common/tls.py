@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
-import math
 import ssl
 import tempfile
 from collections.abc import Callable
@@ -60,11 +59,14 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class MadePair:
-    """A certificate chain and its key that were just made, in PEM, and when to make others (ms since 1970)."""
+    """A certificate chain and its key that were just made, in PEM, and when to make others (ms since 1970): from
+    `renew_ms` on, and before `since_ms`, as the clock by which these were made was ahead then.
+    """
 
     chain_pem: bytes
     key_pem: bytes
     renew_ms: int
+    since_ms: int = 0
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -157,7 +159,7 @@ class Following:
     def __init__(self, tls: ServerTls | OwnTls) -> None:
         self._tls = tls
         self._seen: object = None
-        self._renew_ms: float = math.inf
+        self._made = MadePair(b"", b"", 0)
         self.shown = Shown(b"", b"")
         """What is in service."""
         self.problem = ""
@@ -168,8 +170,7 @@ class Following:
         # Before reading, so that a change in between is seen at the next handshake.
         self._seen = self._version()
         if isinstance(self._tls, OwnTls):
-            made = self._tls.make()
-            self._renew_ms = made.renew_ms
+            self._made = made = self._tls.make()
             self.shown = Shown(made.key_pem, made.chain_pem)
         else:
             key, chain = _key_pair(self._tls.certificate_file, self._tls.key_file)
@@ -180,8 +181,9 @@ class Following:
 
     def renewed(self) -> Shown | None:
         """For every handshake: what is to be shown from now on, or None to keep what is in service."""
-        late = isinstance(self._tls, OwnTls) and self._tls.now_ms() >= self._renew_ms
-        if not late and self._version() == self._seen:
+        made = self._made
+        due = isinstance(self._tls, OwnTls) and not made.since_ms <= self._tls.now_ms() < made.renew_ms
+        if not due and self._version() == self._seen:
             return None
         try:
             return self.load()

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gzip
 import logging
-import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -23,6 +22,7 @@ from typing import Final
 from aliquot.client import AsyncPool, Unavailable
 from aliquot.client.documents import of_error
 from aliquot.client.fleet import FleetChange
+from aliquot.common.clock import wall_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.fields import varint
 from aliquot.common.latest import Latest
@@ -254,12 +254,12 @@ class FleetRelay:
     async def _probe(self) -> None:
         """Say when no coordinator answers, and since when: what is shown is as old as that."""
         async with self._pools.of("") as pool:
-            heard_ms = _now_ms()
+            heard_ms = wall_ms()
             while True:
                 try:
                     async with asyncio.timeout(_PROBE_S):
                         await pool.access.describe_login()
-                    heard_ms, since_ms = _now_ms(), 0
+                    heard_ms, since_ms = wall_ms(), 0
                 except (AliquotError, TimeoutError):
                     since_ms = heard_ms
                 if since_ms != self.unreachable_since_ms:
@@ -397,10 +397,6 @@ def _snapshot_of(parts: list[FleetChange]) -> Snapshot:
 
 def _version_id(layout: int, version: int) -> str:
     return f"{layout}.{version}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def pool_document(since_ms: int) -> dict[str, object]:

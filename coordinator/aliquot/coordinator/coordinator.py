@@ -54,7 +54,7 @@ class Coordinator(Collector):
         self.address = ""
         self.metrics_address = ""
         self.view = View()
-        self._certificates = Certificates(self._means.clock(0).now_ms, settings.tls.server_tls())
+        self._certificates = Certificates(self._wall_ms, settings.tls.server_tls())
         self.metrics = self._measuring()
         self.gate = Gate()
         self.server = self._means.server([self.gate])
@@ -139,30 +139,28 @@ class Coordinator(Collector):
         """From a leader become a standby, at the same address and with a state read anew: what was in memory may be
         ahead of the journal.
         """
-        generations = self.view.books.generations
         self.gate.close()
+        standby: Standby = load("standby")(seat, self._refer_to)
+        standby.generations = self.view.books.generations  # until it has followed: our certificate is of these
+        self.leading, self.standby = None, standby  # first: that its parts end now is no failure
         await leading.step_down(NotLeader(seat.why_lost, hint="connect again: another coordinator may lead"))
         await asyncio.to_thread(seat.stop_renewing)
         await asyncio.to_thread(self.journal.close)
-        self.leading = None
         self.view = View()
         self.metrics = self._measuring()
         self._garbage_collector.hold_off()
-        standby: Standby = load("standby")(seat, self._refer_to)
-        standby.generations = generations  # until it has followed: our certificate is of these
-        self.standby = standby
 
     def _ended(self) -> None:
         """What leads has come to an end. One of several coordinators follows then, unless something is broken."""
         leading = self.leading
-        if self._seat is None or leading is None or not isinstance(leading.failure, NotLeader):
+        if self._seat is None or (leading is not None and not isinstance(leading.failure, NotLeader)):
             self._stop.set()
         elif self._leads:
             self._leads = False
             self._following = asyncio.create_task(self._follow(self._seat))
 
     def _measuring(self) -> Metrics:
-        metrics = Metrics(self.view, self._means.clock(0).now_ms)
+        metrics = Metrics(self.view, self._wall_ms)
         metrics.duties.watch("certificate", self._certificates.look)
         return metrics
 
@@ -230,7 +228,7 @@ class Coordinator(Collector):
     def _listen(self) -> None:
         """Callers may connect, and metrics be scraped. Raises SecurityError, ListenError or ConfigError."""
         settings = self.settings
-        tls = tls_for(settings, self.journal.pool_secret, self._generations, self._means.clock(0).now_ms)
+        tls = tls_for(settings, self.journal.pool_secret, self._generations, self._wall_ms)
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
@@ -246,6 +244,10 @@ class Coordinator(Collector):
                 tls=tls,
             )
             self.metrics_address = f"{host}:{self._scrape.port}"
+
+    def _wall_ms(self) -> int:
+        """What this machine's clock shows now: it may have been set right since this process began."""
+        return self._means.clock(0).now_ms()
 
     def _generations(self) -> tuple[Generation, ...]:
         """Of the pool's authority, as they are durable. On any thread."""

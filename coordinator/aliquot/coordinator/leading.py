@@ -74,6 +74,7 @@ class Leading:
         self._background = Background(ended)
         view.apply(whole_state(state))
         clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
+        self._machine_ms = clock.now_ms
         self.timekeeper: Timekeeper | None = None
         if settings.clock_skew_max:
             heard = (node for node in state.nodes.values() if node.state in WATCHED and not node.spec.agentless)
@@ -105,8 +106,9 @@ class Leading:
 
     async def start(self) -> None:
         """Make it durable that we lead. Raises NotLeader, and the errors of a journal that can't be written."""
-        if self._ground.seat is not None:
-            self._background.run("seat", self._keep_seat(self._ground.seat))
+        if (seat := self._ground.seat) is not None:
+            self._background.run("seat", self._keep_seat(seat))
+            await asyncio.to_thread(seat.compare, self._machine_ms)  # it may have been set since the seat was taken
         await self.writer.submit(c.StartLeading(self._leader_epoch))
         settings = self._ground.settings
         await ensure_admin(

@@ -13,6 +13,7 @@ self-issued (RFC 5280, 4.2.1.9).
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import hashlib
 import ipaddress
@@ -118,7 +119,8 @@ class Authority:
             subject, key.public_key(), alternatives, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, now_ms, SERVER_LIFE
         )
         renew_ms = now_ms + int(SERVER_LIFE / dt.timedelta(milliseconds=2))
-        return MadePair(made.public_bytes(serialization.Encoding.PEM), certificates.key_pem(key), renew_ms)
+        since_ms = now_ms - int(BACKDATED / dt.timedelta(milliseconds=2))
+        return MadePair(made.public_bytes(serialization.Encoding.PEM), certificates.key_pem(key), renew_ms, since_ms)
 
     def _leaf(
         self,
@@ -182,7 +184,7 @@ class Generations:
         """
         shown = self.trusted[0]
         made = shown.serve_as(names, now_ms)
-        return MadePair(made.chain_pem + self.before(shown), made.key_pem, made.renew_ms)
+        return dataclasses.replace(made, chain_pem=made.chain_pem + self.before(shown))
 
     def certify_node(self, request: NodeRequest, node_id: str, now_ms: int, *, known: int) -> bytes:
         """A node's certificate by the latest generation; where it knows none so late, by the oldest."""

@@ -19,10 +19,9 @@ from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
 
 if TYPE_CHECKING:
+    from aliquot.coordinator.reading.tracing.exporting import Tracing  # an extra
     from aliquot.coordinator.writing.journal.postgres import PostgresJournal
     from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership
-if TYPE_CHECKING:
-    from aliquot.coordinator.reading.tracing.exporting import Tracing  # an extra
 
 
 def make_journal(settings: Settings) -> Journal:

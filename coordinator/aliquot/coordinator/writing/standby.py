@@ -99,7 +99,12 @@ class Standby:
         except (JournalUnavailable, NotLeader) as error:
             log.warning("following goes on in a moment: %s", error)
             # Whoever led can't either: what was known of it sends callers astray.
-            self._tell("", len(self._replay.state.nodes), error)
+            away = (
+                JournalUnavailable(error.message, hint="it is retried by itself")
+                if isinstance(error, JournalError)
+                else error
+            )
+            self._tell("", len(self._replay.state.nodes), away)
             self._stop.wait(_RETRY_S)
             return None
 

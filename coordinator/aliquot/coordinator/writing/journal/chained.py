@@ -76,7 +76,9 @@ class StoredJournal(ChainedJournal):
 
     @abc.abstractmethod
     def identity(self) -> tuple[bytes, int]:
-        """The pool's secret and the leader epoch, read without opening or changing anything."""
+        """The pool's secret and the leader epoch, read without opening or changing anything. Raises ConfigError where
+        nothing is there, and JournalError.
+        """
 
     @abc.abstractmethod
     def raise_leader_epoch(self, at_least: int = 0) -> int:

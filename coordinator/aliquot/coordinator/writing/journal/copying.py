@@ -7,9 +7,10 @@ leader of a lower one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from aliquot.coordinator.writing.journal.base import NO_DIGEST, StoredGroup, Sto
 from aliquot.coordinator.writing.journal.chained import StoredJournal
 from aliquot.coordinator.writing.journal.naming import named
 from aliquot.coordinator.writing.journal.replay import Replay
-from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of, translated
 
 PART = ".part"
 """Ending of a copy that is not whole yet."""
@@ -40,12 +41,19 @@ class Copied:
 
 
 def existing(name: str) -> StoredJournal:
-    """The journal of this name, or the newest of this folder, for reading. Raises ConfigError when there is none."""
+    """The journal of this name, or the newest of this folder, for reading. Raises ConfigError when there is none, and
+    JournalError.
+    """
     journal = named(name)
-    if isinstance(journal, SqliteJournal) and (backups := sorted(journal.path.glob("*.db"), key=_written_at)):
-        journal = named(str(backups[-1]))
-    if isinstance(journal, SqliteJournal) and not journal.path.is_file():
-        raise ConfigError(f"there is no journal at {journal.path}", hint="name it as --journal does: sqlite:PATH")
+    if isinstance(journal, SqliteJournal):
+        with translated(journal.path):
+            if backups := sorted(journal.path.glob("*.db"), key=_written_at):
+                journal = named(str(backups[-1]))
+    try:
+        journal.identity()
+    except BaseException:
+        journal.close()
+        raise
     return journal
 
 
@@ -57,29 +65,36 @@ def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: b
     """Write what `up_to` agrees to into a new journal, which must be empty. Raises JournalError or ConfigError.
 
     With `past_damage`, a record that can't be believed ends the copy instead of refusing it; a later snapshot, which
-    holds what was decided up to then, is preferred to what is before the damage. A file gets its name when all of the
-    copy is in it: half a journal would look like a whole one.
+    holds what was decided up to then, is preferred to what is before the damage.
     """
     secret, epoch = source.identity()
     target = named(target_name, secret)
     if not isinstance(target, SqliteJournal):
         return _fill(source, target, epoch, up_to, past_damage=past_damage)
-    require_new(target)
-    folder = snapshot_folder_of(target.path)
-    part = SqliteJournal(target.path.with_name(target.path.name + PART), pool_secret=secret)
+    with whole(target) as part:
+        return _fill(source, part, epoch, up_to, past_damage=past_damage)
+
+
+@contextlib.contextmanager
+def whole(target: SqliteJournal) -> Iterator[SqliteJournal]:
+    """A file to fill, which gets its name when all of the copy is in it: half a journal would look like a whole one.
+    Raises JournalError, and ConfigError where the name is taken or there is no place.
+    """
+    _require_new(target.path)
+    part = SqliteJournal(target.path.with_name(target.path.name + PART), pool_secret=target.pool_secret)
     _discard(part.path)  # of a copy that was killed
     try:
-        copied = _fill(source, part, epoch, up_to, past_damage=past_damage)
+        yield part
     except BaseException:
         _discard(part.path)
         raise
+    folder = snapshot_folder_of(target.path)
     # The snapshots first: facts alone may begin in the middle.
     if snapshot_folder_of(part.path).exists():
         snapshot_folder_of(part.path).rename(folder)
     part.path.rename(target.path)
     if os.geteuid() == 0:
         _give(target.path, folder)
-    return copied
 
 
 def _give(*paths: Path) -> None:
@@ -90,13 +105,13 @@ def _give(*paths: Path) -> None:
             os.chown(each, owner.st_uid, owner.st_gid)
 
 
-def require_new(target: SqliteJournal) -> None:
-    """Raises ConfigError where the file is there already, or the folder of its snapshots, or there is no place."""
-    for taken in (target.path, snapshot_folder_of(target.path)):
-        if taken.exists():
-            raise ConfigError(f"{taken} exists", hint="a copy needs a new name: nothing is overwritten")
-    if not target.path.parent.is_dir():
-        raise ConfigError(f"{target.path.parent} is no folder", hint="make it first")
+def _require_new(path: Path) -> None:
+    with translated(path):
+        for taken in (path, snapshot_folder_of(path)):
+            if taken.exists():
+                raise ConfigError(f"{taken} exists", hint="a copy needs a new name: nothing is overwritten")
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path.parent} is no folder", hint="make it first")
 
 
 def _discard(path: Path) -> None:
@@ -109,7 +124,7 @@ def _fill(source: StoredJournal, target: StoredJournal, epoch: int, up_to: UpTo,
     target.open()
     try:
         if target.last_seq:
-            raise ConfigError("the target is not empty", hint="a copy needs an empty journal")
+            raise ConfigError("the target is not empty", hint="a copy needs an empty database: name another")
         target.raise_leader_epoch(at_least=epoch)
         snapshot = _start(source, up_to, past_damage=past_damage)
         return _write(source, target, snapshot, up_to, past_damage=past_damage)

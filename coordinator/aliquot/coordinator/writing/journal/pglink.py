@@ -20,10 +20,12 @@ from psycopg import errors as pg_errors
 from psycopg import pq, sql
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.errors import JournalError, JournalUnavailable
+from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable
 
 CONNECT_TIMEOUT_S = 3
 _LOOK_EVERY_S = 0.1
+_OTHER_TABLES = "42"
+"""The class of errors of statements that don't suit the tables there are: these are not ours."""
 
 Row = tuple[Any, ...]
 Query = sql.SQL | sql.Composed
@@ -168,15 +170,15 @@ def translated() -> Iterator[None]:
 
 
 def as_ours(error: psycopg.Error) -> JournalError | ConfigError:
-    """What to tell people. A connection that can't be described is the user's to correct; all else is tried again."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    """What to tell people. A connection that can't be described is theirs to correct; most else may be over soon."""
+    said = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return ConfigError(
             f"the PostgreSQL connection string can't be read: {said}",
             hint="give --journal 'postgres:host=… dbname=… user=…'; the password comes from PGPASSWORD or ~/.pgpass",
         )
     if isinstance(error, pg_errors.DiskFull):
-        return JournalUnavailable("the disk of PostgreSQL is full", hint="make room; granting goes on by itself then")
+        return JournalUnavailable("the disk of PostgreSQL is full", hint="make room on it")
     if isinstance(error, pg_errors.InsufficientPrivilege):
         return JournalUnavailable(
             f"PostgreSQL refuses: {said}", hint="the role needs CREATE on the database, or to own the schema aliquot"
@@ -186,4 +188,13 @@ def as_ours(error: psycopg.Error) -> JournalError | ConfigError:
             "this PostgreSQL is a read-only standby",
             hint="name all servers and add target_session_attrs=read-write to the connection string",
         )
-    return JournalUnavailable(f"PostgreSQL: {said}", hint="granting goes on by itself when it answers again")
+    if (error.sqlstate or "").startswith(_OTHER_TABLES):
+        return JournalCorrupt(
+            f"this database holds no journal of a coordinator: {said}",
+            hint="name that of --journal; a new journal goes into a database that nothing else uses",
+        )
+    return JournalUnavailable(
+        f"PostgreSQL: {said}",
+        hint="see that it runs, answers from here, and has the database and the user of the connection string; the "
+        "password comes from PGPASSWORD or ~/.pgpass",
+    )

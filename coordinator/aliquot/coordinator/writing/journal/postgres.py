@@ -14,8 +14,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from psycopg import sql
 
@@ -148,7 +147,7 @@ class PostgresJournal(StoredJournal):
         link.execute(_PROBE, (secrets.token_bytes(64),))
 
     def identity(self) -> tuple[bytes, int]:
-        """The pool's secret and the leader epoch, read without opening or changing anything."""
+        """See `StoredJournal.identity`."""
         with self.reader() as link:
             return pgschema.secret_of(link), int(link.execute(_EPOCH)[0][0])
 
@@ -159,14 +158,14 @@ class PostgresJournal(StoredJournal):
             link.execute(_FORGET)
             return tuple(address for (address,) in link.execute(_MET, (at_most,)))
 
-    def clock_ahead_ms(self) -> int:
-        """How far this machine's clock is ahead of the database's (negative: behind), at least: what the question took
-        does not count.
+    def clock_ahead_ms(self, now_ms: Callable[[], int]) -> int:
+        """How far this clock is ahead of the database's (negative: behind), at least: what the question took does not
+        count.
         """
         with self.reader() as link:
-            before_ms = time.time_ns() // 1_000_000
+            before_ms = now_ms()
             there_ms = int(link.execute(_CLOCK)[0][0])
-            after_ms = time.time_ns() // 1_000_000
+            after_ms = now_ms()
         return max(0, before_ms - there_ms) + min(0, after_ms - there_ms)
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
@@ -180,12 +179,10 @@ class PostgresJournal(StoredJournal):
 
     def close(self) -> None:
         """Close all connections."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.close()
+        links, self._link, self._reading = (self._link, self._reading), None, None
+        for link in links:
+            if link is not None:
+                link.close()
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[Link]:

@@ -19,13 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from aliquot.coordinator.errors import (
-    JournalCorrupt,
-    JournalError,
-    JournalTooNew,
-    JournalUnavailable,
-    NotLeader,
-)
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalTooNew, JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal import codec
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, StoredGroup
 from aliquot.coordinator.writing.journal.chained import StoredJournal
@@ -79,7 +74,7 @@ class SqliteJournal(StoredJournal):
 
     def open(self) -> None:
         """Create or check the file, and cut off a damaged last record."""
-        with _translated(self.path):
+        with translated(self.path):
             self._connection = connection = _connect(self.path)
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             connection.execute("PRAGMA synchronous = FULL")
@@ -91,14 +86,14 @@ class SqliteJournal(StoredJournal):
     def raise_leader_epoch(self, at_least: int = 0) -> int:
         """Durably take the next leader epoch, or a higher one."""
         connection = self._open_connection()
-        with _translated(self.path), _transaction(connection):
+        with translated(self.path), _transaction(connection):
             self._epoch = max(int(_meta(connection, "leader_epoch")) + 1, at_least)
             connection.execute("UPDATE meta SET value = ? WHERE key = 'leader_epoch'", (self._epoch,))
         return self._epoch
 
     def _advance(self, epoch: int) -> int:
         statement = "UPDATE meta SET value = ? WHERE key = 'leader_epoch' AND value = ?"
-        with _translated(self.path):
+        with translated(self.path):
             return self._open_connection().execute(statement, (epoch, self._epoch)).rowcount
 
     def _insert(self, record: codec.Record) -> int:
@@ -112,7 +107,7 @@ class SqliteJournal(StoredJournal):
             record.digest,
             self._epoch,
         )
-        with _translated(self.path):
+        with translated(self.path):
             inserted = self._open_connection().execute(_COMMIT, values).rowcount
         if self._fsync_delay_s:
             time.sleep(self._fsync_delay_s)
@@ -123,7 +118,7 @@ class SqliteJournal(StoredJournal):
         self.close()
         self.open()
         connection = self._open_connection()
-        with _translated(self.path):
+        with translated(self.path):
             if int(_meta(connection, "leader_epoch")) != self._epoch:
                 raise NotLeader(f"another coordinator has taken {self.path} over while it could not be written")
             connection.execute(
@@ -132,15 +127,19 @@ class SqliteJournal(StoredJournal):
             )
 
     def identity(self) -> tuple[bytes, int]:
-        """The pool's secret and the leader epoch, read without opening or changing anything."""
-        with _translated(self.path), contextlib.closing(_connect(self.path, read_only=True)) as connection:
-            return bytes(_meta(connection, "pool_secret")), int(_meta(connection, "leader_epoch"))
+        """See `StoredJournal.identity`."""
+        with translated(self.path):
+            if not self.path.is_file():
+                raise ConfigError(f"there is no journal at {self.path}", hint="name the file that --journal names")
+            with contextlib.closing(_connect(self.path, read_only=True)) as connection:
+                return bytes(_meta(connection, "pool_secret")), int(_meta(connection, "leader_epoch"))
 
     def back_up(self, target: Path) -> None:
         """Copy the file as it is at one moment, while it may be written, with SQLite's own means."""
-        target.touch(mode=0o600, exist_ok=False)  # the pool's secret is in it
+        with translated(target):
+            target.touch(mode=0o600, exist_ok=False)  # the pool's secret is in it
         with (
-            _translated(self.path),
+            translated(self.path),
             contextlib.closing(_connect(self.path, read_only=True)) as source,
             contextlib.closing(_connect(target)) as copy,
         ):
@@ -148,7 +147,7 @@ class SqliteJournal(StoredJournal):
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread."""
-        with _translated(self.path), contextlib.closing(_connect(self.path, read_only=True)) as connection:
+        with translated(self.path), contextlib.closing(_connect(self.path, read_only=True)) as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq",  # noqa: S608
                 (after_seq,),
@@ -157,7 +156,7 @@ class SqliteJournal(StoredJournal):
 
     def prune(self, up_to_seq: int, limit: int) -> int:
         """Drop old rows in one small transaction."""
-        with _translated(self.path):
+        with translated(self.path):
             cursor = self._open_connection().execute(
                 "DELETE FROM groups WHERE last_seq IN "
                 "(SELECT last_seq FROM groups WHERE last_seq <= ? ORDER BY last_seq LIMIT ?)",
@@ -261,7 +260,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-class _translated:  # noqa: N801 - used like a function; a generator would cost more on the hot path
+class translated:  # noqa: N801 - used like a function; a generator would cost more on the hot path
     """Turns SQLite's errors into ours."""
 
     __slots__ = ("_path",)
@@ -281,10 +280,16 @@ class _translated:  # noqa: N801 - used like a function; a generator would cost 
 def _as_ours(path: Path, error: Exception) -> JournalError:
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
-    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if primary == sqlite3.SQLITE_CORRUPT:
         return JournalCorrupt(f"SQLite can't read {path}: {error}", hint=_DAMAGED)
-    if primary == sqlite3.SQLITE_ERROR:  # our tables are not there
-        return JournalCorrupt(f"{path} is no journal of a coordinator: {error}", hint="name the file as --journal does")
+    if primary in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB):  # our tables are not there, or the file's first bytes
+        return JournalCorrupt(
+            f"{path} is no journal of a coordinator: {error}",
+            hint="name the file as --journal does; if it was one, restore the newest backup",
+        )
     if primary == sqlite3.SQLITE_FULL:
-        return JournalUnavailable(f"the disk of {path} is full", hint="make room; granting goes on by itself then")
-    return JournalUnavailable(f"{path}: {error}", hint="granting goes on by itself when it can be written again")
+        return JournalUnavailable(f"the disk of {path} is full", hint="make room on it")
+    return JournalUnavailable(
+        f"{path}: {getattr(error, 'strerror', None) or error}",
+        hint="see that its disk works, that this user may read and write it and its folder, and nothing else locks it",
+    )

@@ -110,32 +110,26 @@ def dump(args: argparse.Namespace) -> int:
     journal = copying.existing(args.journal)
     try:
         for stored in journal.groups(args.after):
-            if stored.group.first_seq > args.up_to:
-                break
             group = stored.group
-            if args.json:
-                _write_facts(group.first_seq, group.facts, args)
-                continue
-            sys.stdout.write(f"-- facts {group.first_seq} to {group.last_seq}, record {stored.digest.hex()[:12]}\n")
-            for seq, fact in _wanted(group.first_seq, group.facts, args):
-                at = dt.datetime.fromtimestamp(fact.at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
-                fields = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "at_ms"}
-                text = " ".join(f"{name}={value!r}" for name, value in fields.items())
-                sys.stdout.write(f"{seq:>9} {at} {type(fact).__name__} {text}\n")
+            if group.first_seq > args.up_to:
+                break
+            if not args.json:
+                sys.stdout.write(f"-- facts {group.first_seq} to {group.last_seq}, record {stored.digest.hex()[:12]}\n")
+            for seq, fact in enumerate(group.facts, group.first_seq):
+                if args.after < seq <= args.up_to:  # a group may begin before what was asked for, and end after it
+                    sys.stdout.write((_for_programs if args.json else _for_people)(seq, fact) + "\n")
     finally:
         journal.close()
     return 0
 
 
-def _write_facts(first_seq: int, facts: tuple[Fact, ...], args: argparse.Namespace) -> None:
-    for seq, fact in _wanted(first_seq, facts, args):
-        named = {"seq": seq, "fact": type(fact).__name__, **dict(_fields(fact))}
-        sys.stdout.write(json.dumps(named, default=_plain) + "\n")
+def _for_people(seq: int, fact: Fact) -> str:
+    fields = " ".join(f"{name}={getattr(fact, name)!r}" for name in fact.__struct_fields__ if name != "at_ms")
+    return f"{seq:>9} {_moment(fact.at_ms)} {type(fact).__name__} {fields}"
 
 
-def _wanted(first_seq: int, facts: tuple[Fact, ...], args: argparse.Namespace) -> Iterator[tuple[int, Fact]]:
-    """A group may begin before what was asked for, and end after it."""
-    return ((seq, fact) for seq, fact in enumerate(facts, first_seq) if args.after < seq <= args.up_to)
+def _for_programs(seq: int, fact: Fact) -> str:
+    return json.dumps({"seq": seq, "fact": type(fact).__name__, **dict(_fields(fact))}, default=_plain)
 
 
 def _fields(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 - any struct of the core
@@ -161,10 +155,10 @@ def backup(args: argparse.Namespace) -> int:
     try:
         target = named(args.target)
         if isinstance(source, SqliteJournal) and isinstance(target, SqliteJournal):
-            copying.require_new(target)
-            source.back_up(target.path)
-            # Afterwards: what was pruned meanwhile is in a snapshot by now, and the file is no younger than that.
-            _copy_snapshots(snapshot_folder_of(source.path), snapshot_folder_of(target.path))
+            with copying.whole(target) as part:
+                source.back_up(part.path)
+                # Afterwards: what was pruned meanwhile is in a snapshot by now, and the file is no younger than that.
+                _copy_snapshots(snapshot_folder_of(source.path), snapshot_folder_of(part.path))
         else:
             copying.copy(source, args.target, lambda _seq, _at_ms: True)
     finally:
@@ -206,7 +200,7 @@ def _copied(args: argparse.Namespace, up_to: copying.UpTo, *, past_damage: bool)
         "journal": str(source.path) if isinstance(source, SqliteJournal) else args.journal,
         "target": args.target,
         "seq": copied.seq,
-        "at": dt.datetime.fromtimestamp(copied.at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds"),
+        "at": _moment(copied.at_ms),
         "facts": copied.facts,
         "snapshot_seq": copied.snapshot_seq,
     }
@@ -222,6 +216,10 @@ def _print(args: argparse.Namespace, said: dict[str, object]) -> None:
         return
     for key, value in said.items():
         sys.stdout.write(f"{key:22} {value}\n")
+
+
+def _moment(at_ms: int) -> str:
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
 
 
 def _moment_ms(text: str) -> int:

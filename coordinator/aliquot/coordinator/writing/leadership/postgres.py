@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from psycopg import sql
 
+from aliquot.common.clock import wall_ms
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.coordinator.errors import JournalError, JournalLocked, NotLeader
 from aliquot.coordinator.writing.journal.pglink import Link, Row
@@ -131,7 +132,7 @@ class PostgresLeadership:
     def meet(self) -> None:
         """Say where this coordinator is reached, learn where all are, and compare clocks. Raises JournalUnavailable."""
         self.everybody = self.journal.meet(self.addresses, ADDRESSES_MAX)
-        self.clock_ahead_ms = self.journal.clock_ahead_ms()
+        self.clock_ahead_ms = self.journal.clock_ahead_ms(wall_ms)
 
     # -- for a standby
 
@@ -140,12 +141,7 @@ class PostgresLeadership:
         NotLeader where this machine's clock, which would be the pool's, is too far from the database's.
         """
         self.meet()
-        if 0 < self.skew_max_ms < abs(self.clock_ahead_ms):
-            apart = f"{abs(self.clock_ahead_ms) // 1000} s {'ahead of' if self.clock_ahead_ms > 0 else 'behind'}"
-            raise NotLeader(
-                f"this coordinator does not lead, as its clock is {apart} the database's",
-                hint="set the one right that is wrong; `clock_skew_max` is how far apart they may be",
-            )
+        self.compare()
         asked = time.monotonic()
         epoch = self._take(seat)
         if epoch is None:
@@ -158,6 +154,16 @@ class PostgresLeadership:
         return self._epoch
 
     # -- for the leader
+
+    def compare(self, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Raises NotLeader where this clock, by which it would lead, is too far from the database's."""
+        ahead_ms = self.journal.clock_ahead_ms(now_ms)
+        if 0 < self.skew_max_ms < abs(ahead_ms):
+            apart = f"{abs(ahead_ms) // 1000} s {'ahead of' if ahead_ms > 0 else 'behind'}"
+            raise NotLeader(
+                f"this coordinator does not lead, as its clock is {apart} the database's",
+                hint="set the one right that is wrong; `clock_skew_max` is how far apart they may be",
+            )
 
     @property
     def lost(self) -> bool:
