@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator
 
 import grpc.aio
 import psycopg
@@ -15,7 +14,6 @@ import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
 from aliquot.v1 import pool_pb2, pool_pb2_grpc
-from tests.conftest import postgres_bin_dir
 from tests.coordinator.pool import eventually
 from tests.failover import server
 from tests.failover.audit import audit
@@ -24,15 +22,6 @@ from tests.failover.test_takeover import declare
 from tests.identity import insecure_channel
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
-
-
-@pytest.fixture
-def own_server() -> Iterator[server.Postgres]:
-    bin_dir = postgres_bin_dir()
-    if bin_dir is None:
-        pytest.skip("needs PostgreSQL: apt-get install postgresql")
-    with server.running(bin_dir) as postgres:
-        yield postgres
 
 
 async def nobody_grants(several: Cluster) -> bool:

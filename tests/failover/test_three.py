@@ -10,7 +10,7 @@ import itertools
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -20,7 +20,6 @@ import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc
-from tests.conftest import postgres_bin_dir
 from tests.coordinator.pool import eventually
 from tests.failover import server
 from tests.failover.audit import Findings, audit
@@ -29,15 +28,6 @@ from tests.failover.test_takeover import declare
 from tests.identity import insecure_channel
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(240)]
-
-
-@pytest.fixture
-def own_server() -> Iterator[server.Postgres]:
-    bin_dir = postgres_bin_dir()
-    if bin_dir is None:
-        pytest.skip("needs PostgreSQL: apt-get install postgresql")
-    with server.running(bin_dir) as postgres:
-        yield postgres
 
 
 @contextlib.asynccontextmanager
