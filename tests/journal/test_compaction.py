@@ -116,7 +116,7 @@ async def test_a_snapshotter_ends_with_its_coordinator(monkeypatch: pytest.Monke
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     folder = SnapshotFolder(Path("/nowhere"))
     compaction = Compaction(
-        "j", folder.seqs, every_facts=1, durable_seq=lambda: 1, prune=lambda _: None, look_every_s=0
+        "j", folder.seqs, every_facts=1, durable_seq=lambda: 1, prune=lambda _: None, tell=Duties().tell, look_every_s=0
     )
     running = asyncio.create_task(compaction.run())
     await started.wait()

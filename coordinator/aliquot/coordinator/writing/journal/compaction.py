@@ -29,8 +29,8 @@ class Compaction:
         every_facts: int,
         durable_seq: Callable[[], int],
         prune: Callable[[int], None],
+        tell: Callable[[str, str], None],
         look_every_s: float = 5.0,
-        tell: Callable[[str, str], None] = lambda duty, why: None,
     ) -> None:
         """`tell` is told of the duty `snapshots`, and why it fails."""
         self._tell = tell
