@@ -20,21 +20,27 @@ LEFT_OUT = (
     "aliquot.forecast",
     "aliquot.plan",
     "cryptography",
+    "email",
+    "http",
+    "importlib.metadata",
     "joserfc",
     "kubernetes",
     "llvmlite",
     "numba",
     "opentelemetry",
+    "prometheus_client",
     "psycopg",
     "scipy",
 )
 SERVE = """
 import asyncio, json, sys
-from aliquot.coordinator.main import run
+from aliquot.coordinator.main import discover, run
 from aliquot.coordinator.settings.arguments import parse_settings
 
 def read():
     return parse_settings(sys.argv[1:], "0")
+
+discover()
 
 async def look():
     serving = asyncio.create_task(run(read(), read))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from prometheus_client.metrics_core import Metric
-
 from aliquot.common.clock import Clock
-from aliquot.common.gauges import LABELS_MAX, gauges_by
+from aliquot.common.gauges import LABELS_MAX, Metric, gauges_by
 from aliquot.coordinator.core.books.ledger.invoice import FOR_EVER_MS, balance_micro, has_paid
 from aliquot.coordinator.reading.view import View
 
