@@ -24,8 +24,8 @@ from aliquot.coordinator.parts import load
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
+from aliquot.coordinator.settings import stores
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.stores import make_journal, make_tracing, shared_leadership, single_leadership
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 
@@ -46,11 +46,12 @@ class Coordinator:
         """Raises ConfigError."""
         self._means = means or Means()
         self.settings = settings
-        self.journal = journal or make_journal(settings)
+        self.journal = journal or stores.make_journal(settings)
         self.address = ""
         self.metrics_address = ""
         self.view = View()
         self._certificates = Certificates(self._wall_ms, settings.tls.server_tls())
+        self._backup_missing = stores.make_backup_watch(settings, self.journal, self._wall_ms)
         self.metrics = self._measuring()
         self.gate = Gate()
         self.server = self._means.server([self.gate])
@@ -59,11 +60,11 @@ class Coordinator:
         self._garbage_collector = self._means.garbage_collector()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
         self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
-        self._tracing = make_tracing(settings, self._means.version)
+        self._tracing = stores.make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._seat = shared_leadership(settings, self.journal)
-        self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
+        self._seat = stores.shared_leadership(settings, self.journal)
+        self._leadership: Leadership = self._seat or stores.single_leadership(settings, self.journal)
         self.standby: Standby | None = None if self._seat is None else load("standby")(self._seat, self._refer_to)
         self._following: asyncio.Task[None] | None = None
         self._leads = False
@@ -158,6 +159,8 @@ class Coordinator:
     def _measuring(self) -> Metrics:
         metrics = Metrics(self.view, self._wall_ms)
         metrics.duties.watch("certificate", self._certificates.look)
+        if self._backup_missing is not None:
+            metrics.duties.watch("backup", self._backup_missing)
         return metrics
 
     def _paused(self, seconds: float) -> None:

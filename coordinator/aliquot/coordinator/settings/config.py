@@ -172,6 +172,10 @@ class Settings:
     log_level: str = "info"
     log_json: bool = False
     snapshot_every_facts: int = 200_000
+    backup_within: DurationMs = field(default=DurationMs(0))
+    """An SQLite journal that was not backed up (`aliquot journal backup`) for so long is told of: the duty `backup`. 0:
+    nobody expects backups.
+    """
     fsync_delay_ms: int = 0
     """Makes every commit as slow as a slow disk: for measurements only."""
     tls: TlsSettings = TlsSettings()
