@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aliquot.common.duties import Duties
 from aliquot.common.errors import ConfigError
@@ -38,22 +38,19 @@ def gauge(
     name: str, documentation: str, value: float | None = None, labels: Sequence[str] | None = None
 ) -> core.GaugeMetricFamily:
     """What goes up and down."""
-    made: core.GaugeMetricFamily = _library("core").GaugeMetricFamily(name, documentation, value, labels)
-    return made
+    return cast("core.GaugeMetricFamily", _library("core").GaugeMetricFamily(name, documentation, value, labels))
 
 
 def counter(
     name: str, documentation: str, value: float | None = None, labels: Sequence[str] | None = None
 ) -> core.CounterMetricFamily:
     """What only goes up."""
-    made: core.CounterMetricFamily = _library("core").CounterMetricFamily(name, documentation, value, labels)
-    return made
+    return cast("core.CounterMetricFamily", _library("core").CounterMetricFamily(name, documentation, value, labels))
 
 
 def process_metrics() -> Iterable[Metric]:
     """What the system says of this process."""
-    found: Iterable[Metric] = _library("process_collector").ProcessCollector(registry=None).collect()
-    return found
+    return cast("Iterable[Metric]", _library("process_collector").ProcessCollector(registry=None).collect())
 
 
 def _library(module: str) -> Any:  # noqa: ANN401 - a module
@@ -114,8 +111,7 @@ def histogram(
     buckets: list[tuple[object, ...]] = []
     for bound, count, example in zip(words, accumulate(counts), examples or [None] * len(words), strict=True):
         buckets.append((bound, count) if example is None else (bound, count, library.Exemplar(*example)))
-    made: Metric = library.HistogramMetricFamily(name, documentation, buckets, total)
-    return made
+    return cast("Metric", library.HistogramMetricFamily(name, documentation, buckets, total))
 
 
 def program_metrics(duties: Duties, certificates: Certificates, labels: Mapping[str, str] = {}) -> Iterator[Metric]:

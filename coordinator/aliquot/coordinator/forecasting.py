@@ -15,7 +15,7 @@ from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.rpc.foretelling import Foretelling
+from aliquot.coordinator.rpc.service import Foretelling
 from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.wire.forecasts import forecast_message, write_start
 from aliquot.coordinator.writing.writer import Writer

@@ -24,8 +24,7 @@ from aliquot.common.services import WORD, install_service
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.rpc.admin_socket import AdminSocket
 from aliquot.coordinator.settings.arguments import parse_settings
-from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.reloading import LIVE
+from aliquot.coordinator.settings.config import LIVE, Settings
 from aliquot.coordinator.settings.stores import make_journal
 from aliquot.coordinator.settings.user_policies import discover, require
 from aliquot.coordinator.writing.journal.base import Journal
