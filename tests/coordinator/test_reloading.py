@@ -14,7 +14,7 @@ import pytest
 
 from aliquot.agent import settings as of_agents
 from aliquot.common.reloading import leaves
-from aliquot.coordinator.settings import reloading as of_coordinators
+from aliquot.coordinator.settings import config as of_coordinators
 from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
 from tests.coordinator.pool import allocation, declared, reason_of

@@ -26,7 +26,7 @@ from aliquot.common.duties import Duties
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import beat, notify
 from aliquot.common.reloading import read_again
-from aliquot.common.runtime import say_ready, version
+from aliquot.common.runtime import VERSION, say_ready
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def _parser(*, joins: bool) -> argparse.ArgumentParser:
     )
     if joins:
         parser.add_argument("string", metavar="STRING", help="what `aliquot node invite` printed; -: read from stdin")
-    parser.add_argument("--version", action="version", version=f"aliquot-agent {version()}")
+    parser.add_argument("--version", action="version", version=f"aliquot-agent {VERSION}")
     parser.add_argument("--config", type=Path, help="a TOML file with a table [agent]")
     parser.add_argument("--coordinator", metavar="HOST:PORT[,...]", help="coordinators; the leader is found among them")
     parser.add_argument("--state-dir", help="where reservations are kept")

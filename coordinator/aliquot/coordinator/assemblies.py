@@ -63,7 +63,7 @@ from aliquot.coordinator.rpc.server import Serving
 from aliquot.coordinator.rpc.service import Introduction, Led
 from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.upkeep.balances import Balances
+from aliquot.coordinator.upkeep.bookkeeping import Balances
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
 from aliquot.coordinator.upkeep.timekeeping import Timekeeper

@@ -8,13 +8,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import AliquotError
-from aliquot.common.gauges import Gauge, measured, program_metrics, scraped
+from aliquot.common.gauges import Gauge, Metric, gauge, measured, process_metrics, program_metrics, scraped
 from aliquot.common.scraping import Answer, ScrapeServer, allowed_by
 from aliquot.common.validity import Certificates
 from aliquot.coordinator.core.books.enrolment import Generation
@@ -43,7 +39,7 @@ log = logging.getLogger(__name__)
 _MEET_S = 2.0
 
 
-class Coordinator(Collector):
+class Coordinator:
     """`start`, then `serve` until `stop`; made and run on one event loop. Metrics are collected on any thread."""
 
     def __init__(self, settings: Settings, *, journal: Journal | None = None, means: Means | None = None) -> None:
@@ -236,13 +232,10 @@ class Coordinator(Collector):
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
-            registry = CollectorRegistry()
-            registry.register(self)
-            ProcessCollector(registry=registry)
             self._scrape = scraped(
                 host,
                 port,
-                registry,
+                self,
                 probes={"/healthz": self._live, "/readyz": self._ready},
                 allowed=allowed_by(host, settings.metrics_token_file, self._may_scrape),
                 tls=tls,
@@ -267,15 +260,16 @@ class Coordinator(Collector):
         yield from metrics.collect()
         metrics.duties.look()
         yield from program_metrics(metrics.duties, self._certificates)
+        yield from process_metrics()
         yield from measured(self._gauges)
         yield self._clocks()
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
 
-    def _clocks(self) -> GaugeMetricFamily:
+    def _clocks(self) -> Metric:
         """How far clocks are apart, as far as they are compared."""
         text = "How far a clock is ahead of another's: of this coordinator's machine, and of the pool's time itself"
-        family = GaugeMetricFamily("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
+        family = gauge("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
         if self._seat is not None:
             family.add_metric(("machine", "database"), self._seat.clock_ahead_ms / 1000)
         keeper = self.leading.timekeeper if self.leading is not None else None

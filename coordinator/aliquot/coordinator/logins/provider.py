@@ -17,7 +17,8 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.common.https import Answer, check_url
+from aliquot.common.https import Answer
+from aliquot.common.urls import check_url
 from aliquot.coordinator.errors import ProviderUnavailable
 
 log = logging.getLogger(__name__)
