@@ -59,7 +59,8 @@ class Coordinator:
         """The parts that work while this coordinator leads; None before, and after it led."""
         self._garbage_collector = self._means.garbage_collector()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
-        self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
+        access, clock = settings.access, self._means.clock(0)
+        self._means.logins(access.oidc, access.pods, clock, self.metrics.duties.tell)
         self._tracing = stores.make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()

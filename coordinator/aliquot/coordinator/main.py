@@ -41,7 +41,7 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
         loop.add_signal_handler(number, coordinator.stop)
 
     def hang_up() -> None:
-        coordinator.adopt(read_again(coordinator.settings, read, LIVE))
+        coordinator.adopt(read_again(coordinator.settings, read, LIVE, coordinator.metrics.duties))
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import grpc
 
 from aliquot.common.clock import Clock, SystemClock
+from aliquot.common.duties import Tell
 from aliquot.common.ids import IdGenerator
 from aliquot.common.runtime import VERSION
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
@@ -37,7 +38,7 @@ class Means:
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
     garbage_collector: Callable[[], GarbageCollector] = GarbageCollector
-    logins: Callable[[OidcSettings, PodSettings, Clock], Logins] = Logins
+    logins: Callable[[OidcSettings, PodSettings, Clock, Tell], Logins] = Logins
     """Who vouches for callers."""
     version: str = VERSION
     """Of the program, as agents and launchers are told."""
