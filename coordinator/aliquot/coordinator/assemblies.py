@@ -271,10 +271,10 @@ class Answering:
             agent_handler(hearing.sessions),
             *handlers_of(LeaseService(led, watch, following.door.rates)),
             *handlers_of(PoolService(led, nodes, fleet)),
-            LaterService("AdminService", led),
-            LaterService("AccessService", led, pool, logins),
-            LaterService("CapacityService", led),
-            LaterService("EnrolmentService", led, pool),
+            LaterService("aliquot.v1.AdminService", led),
+            LaterService("aliquot.v1.AccessService", led, pool, logins),
+            LaterService("aliquot.v1.CapacityService", led),
+            LaterService("aliquot.v1.EnrolmentService", led, pool),
         ]
         self.balances = Balances(view, ground.clock)
         self.gauges = LeadersGauges(

@@ -22,18 +22,21 @@ class Part:
 
     place: str
     """`module:attribute`."""
-    extra: str
+    extra: str = "coordinator"
     """Of the distribution; it brings the libraries that the part needs."""
 
 
 PARTS: Mapping[str, Part] = {
-    "AccessService": Part("aliquot.coordinator.rpc.access_service:AccessService", "coordinator"),
-    "AdminService": Part("aliquot.coordinator.rpc.admin_service:AdminService", "coordinator"),
-    "CapacityService": Part("aliquot.coordinator.rpc.capacity_service:CapacityService", "coordinator"),
-    "EnrolmentService": Part("aliquot.coordinator.rpc.enrolment_service:EnrolmentService", "coordinator"),
-    "login by OpenID": Part("aliquot.coordinator.logins.oidc:OidcLogins", "coordinator"),
-    "login of pods": Part("aliquot.coordinator.logins.pods:PodLogins", "coordinator"),
-    "forecasts": Part("aliquot.coordinator.forecasting:Forecasting", "coordinator"),
+    "aliquot.v1.AccessService": Part("aliquot.coordinator.rpc.access_service:AccessService"),
+    "aliquot.v1.AdminService": Part("aliquot.coordinator.rpc.admin_service:AdminService"),
+    "aliquot.v1.CapacityService": Part("aliquot.coordinator.rpc.capacity_service:CapacityService"),
+    "aliquot.v1.EnrolmentService": Part("aliquot.coordinator.rpc.enrolment_service:EnrolmentService"),
+    "grpc.reflection.v1alpha.ServerReflection": Part(
+        "grpc_reflection.v1alpha._async:ReflectionServicer", "coordinator"
+    ),
+    "login by OpenID": Part("aliquot.coordinator.logins.oidc:OidcLogins"),
+    "login of pods": Part("aliquot.coordinator.logins.pods:PodLogins"),
+    "forecasts": Part("aliquot.coordinator.forecasting:Forecasting"),
     "PostgreSQL": Part("aliquot.coordinator.writing.journal.postgres:PostgresJournal", "postgres"),
     "standby": Part("aliquot.coordinator.writing.standby:Standby", "postgres"),
     "leadership by PostgreSQL": Part("aliquot.coordinator.writing.leadership.postgres:PostgresLeadership", "postgres"),

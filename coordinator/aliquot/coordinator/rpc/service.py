@@ -82,15 +82,16 @@ class Service(calls.Service):
         self._clock = led.clock
 
 
-def handlers_of(service: Service) -> Sequence[grpc.GenericRpcHandler]:
+def handlers_of(service: object) -> Sequence[grpc.GenericRpcHandler]:
     """Its methods, as the generated code beside its base adds them to a server."""
-    base, services = type(service).__bases__[-1], Services()
+    base = next(each for each in type(service).__mro__ if each.__module__.endswith("_pb2_grpc"))
+    services = Services()
     getattr(sys.modules[base.__module__], f"add_{base.__name__}_to_server")(service, services)
     return services.handlers
 
 
 class LaterService(grpc.GenericRpcHandler):
-    """A service that few ask for, of this name in `parts`: loaded and made by its first call."""
+    """A service that few ask for, in `parts` by its full name: loaded and made by its first call."""
 
     def __init__(self, name: str, *arguments: object) -> None:
         self._name, self._arguments = name, arguments
@@ -98,7 +99,7 @@ class LaterService(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> calls.Handler | None:
         """See `grpc.GenericRpcHandler`."""
-        if handler_call_details.method.split("/")[1] != f"aliquot.v1.{self._name}":
+        if handler_call_details.method.split("/")[1] != self._name:
             return None
         self._handlers = self._handlers or handlers_of(load(self._name)(*self._arguments))
         return next((found for each in self._handlers if (found := each.service(handler_call_details))), None)
