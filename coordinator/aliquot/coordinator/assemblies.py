@@ -63,7 +63,7 @@ from aliquot.coordinator.rpc.server import Serving
 from aliquot.coordinator.rpc.service import Introduction, Led
 from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.upkeep.balances import Balances
+from aliquot.coordinator.upkeep.bookkeeping import Balances
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
 from aliquot.coordinator.upkeep.timekeeping import Timekeeper
@@ -274,7 +274,8 @@ class Answering:
             authorities=lambda: ground.authority().pem if is_shown(settings) else b"",
             authority=ground.authority,
         )
-        logins = means.logins(settings.access.oidc, settings.access.pods, means.clock(0))
+        vouched, tell = settings.access, ground.metrics.duties.tell
+        logins = means.logins(vouched.oidc, vouched.pods, means.clock(0), tell)
         nodes = NodeWriter(view, following.telemetry, following.roster.last_heard_ms)
         watch = WatchService(following.hub, view, nodes)
         fleet = FleetService(following.fleet)

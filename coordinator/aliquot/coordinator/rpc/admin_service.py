@@ -15,7 +15,7 @@ from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
 from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import administration as messages
-from aliquot.coordinator.wire import maintenance, tenancy
+from aliquot.coordinator.wire import tenancy
 from aliquot.coordinator.wire.calls import unary
 from aliquot.v1 import admin_pb2 as pb
 from aliquot.v1 import admin_pb2_grpc
@@ -64,10 +64,10 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def DeclareMaintenance(self, request: pb.DeclareMaintenanceRequest) -> pb.DeclareMaintenanceResponse:
         """Declare a window; answers with the nodes that it covers now."""
-        spec = maintenance.read_window(request.window)
+        spec = messages.read_window(request.window)
         await self._writer.submit(on_behalf(spec.name, c.DeclareMaintenance(spec)))
         (view,) = [view for view in self._view.windows() if view.window.spec.name == spec.name] or (None,)
-        return pb.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
+        return pb.DeclareMaintenanceResponse(maintenance=messages.window_message(view) if view else None)
 
     @unary
     async def EndMaintenance(self, request: pb.EndMaintenanceRequest) -> pb.EndMaintenanceResponse:
@@ -78,7 +78,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def ListMaintenance(self, request: pb.ListMaintenanceRequest) -> pb.ListMaintenanceResponse:
         """All maintenance windows."""
-        return pb.ListMaintenanceResponse(windows=map(maintenance.view_message, self._view.windows()))
+        return pb.ListMaintenanceResponse(windows=map(messages.window_message, self._view.windows()))
 
     # -- what failed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aliquot.common.clock import Clock
 from aliquot.common.ids import IdGenerator
@@ -13,14 +13,24 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
-from aliquot.coordinator.rpc.foretelling import Foretelling
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import calls
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import pool_pb2, types_pb2
 
 if TYPE_CHECKING:
     from aliquot.coordinator.agents.authority import Generations
+
+
+class Foretelling(Protocol):
+    """What services ask of forecasts, which can be left out: see `aliquot.coordinator.forecasting`."""
+
+    def answer(self, only: str | None, may: Callable[[str], bool]) -> pool_pb2.ForecastResponse:
+        """Demand as it was and as it is expected to be: of one series or of all, of tenants that the caller may see."""
+
+    def tell_start(self, lease_id: str, message: types_pb2.Explanation) -> None:
+        """Add when a request that waits is expected to start, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
