@@ -282,7 +282,7 @@ async def measure(
 @contextlib.contextmanager
 def console_before(address: str) -> Iterator[tuple[str, int]]:
     """A console: its address and its pid."""
-    command = [*PROGRAM, "--port", "0", "--coordinator", address, "--log-level", "warning"]
+    command = [*PROGRAM, "--port", "0", "--metrics-port=-1", "--coordinator", address, "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
         try:
             assert process.stdout is not None

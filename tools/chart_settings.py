@@ -125,6 +125,9 @@ PARTS: Final[Mapping[str, Part]] = {
         {
             "host": "browsers come from elsewhere",
             "port": _PORT,
+            "metrics_host": "metrics.tokenSecret",
+            "metrics_port": _PORT,
+            "metrics_token_file": "metrics.tokenSecret",
             "coordinator": "the coordinator's Service",
             "tls.certificate_file": _CERTIFICATE,
             "tls.key_file": _CERTIFICATE,

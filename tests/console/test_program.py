@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from aliquot.common.errors import ConfigError
 from aliquot.console.serving import _listen
 from aliquot.console.settings import Settings
+from tests.certificates import OPENSSL, Authority
 from tests.client.real_pool import real_pool
 
 PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import main; sys.exit(main())"]
@@ -28,7 +30,7 @@ def test_it_says_where_it_serves_and_ends_when_it_is_told_to() -> None:
         assert pool.token_file is not None
         token = pool.token_file.read_text().strip()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
-        command = [*PROGRAM, "--port", "0", "--coordinator", pool.address]
+        command = [*PROGRAM, "--port", "0", "--metrics-port=-1", "--coordinator", pool.address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as console:
             assert console.stdout is not None
             try:
@@ -56,7 +58,7 @@ def test_what_it_can_not_do_is_said_in_one_line() -> None:
 
 @pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
 def test_an_address_with_brackets_keeps_them() -> None:
-    command = [*PROGRAM, "--host", "::1", "--port", "0", "--coordinator", "127.0.0.1:1"]
+    command = [*PROGRAM, "--host", "::1", "--port", "0", "--metrics-port=-1", "--coordinator", "127.0.0.1:1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
         assert console.stdout is not None
         try:
@@ -82,6 +84,50 @@ def test_one_that_is_started_again_listens_where_the_one_before_has_just_hung_up
         assert "--port" in error.value.hint
 
 
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl")
+def test_it_tells_a_scraper_that_its_certificate_is_due_and_that_a_renewed_one_is_broken(tmp_path: Path) -> None:
+    authority, day = Authority.create(tmp_path / "authority"), dt.timedelta(days=1)
+    ends = dt.datetime.now(dt.UTC).replace(microsecond=0) + 9 * day
+    certificate, key = authority.certify_until("server", ends)
+    pair = ["--tls-cert", str(certificate), "--tls-key", str(key)]
+    command = [*PROGRAM, "--port", "0", "--metrics-port", "0", "--coordinator", "127.0.0.1:1", *pair]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+        assert console.stdout is not None
+        try:
+            metrics = json.loads(console.stdout.readline().partition(" ")[2])["metrics"]
+
+            def told() -> dict[str, float]:
+                lines = httpx.get(f"http://{metrics}/metrics").text.splitlines()
+                return {
+                    name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")
+                }
+
+            duty, of = 'aliquot_duty{duty="certificate"}', '{of="server"}'
+            first = told()
+            assert first[f"aliquot_certificate_ends_seconds{of}"] == ends.timestamp()
+            assert first[f"aliquot_certificate_due_seconds{of}"] == (ends - 14 * day).timestamp()
+            assert (first[duty], "process_resident_memory_bytes" in first) == (0, True)
+            authority.certify_until("server", ends + 60 * day)
+            assert told()[duty] == 1
+            good = certificate.read_bytes()
+            certificate.write_text("no certificate")
+            broken = told()
+            assert broken[duty] == 0
+            assert broken[f"aliquot_certificate_ends_seconds{of}"] == (ends + 60 * day).timestamp(), "the old one stays"
+            certificate.write_bytes(good)
+            assert told()[duty] == 1
+        finally:
+            console.kill()
+
+
+def test_metrics_are_for_nobody_elsewhere_without_a_token() -> None:
+    command = [*PROGRAM, "--port", "0", "--metrics-port", "0"]
+    environment = os.environ | {"ALIQUOT_CONSOLE_METRICS_HOST": "0.0.0.0"}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "metrics_token_file" in ended.stderr
+
+
 def test_any_of_its_addresses_is_a_name_of_its_own() -> None:
     origin = Settings(host="2001:db8::5", names=("[2001:db8::6]", "2001:db8::7")).origin
     for host in ("[2001:db8::5]:7074", "[2001:db8::6]", "[2001:db8::7]:1", "[::1]:7074"):
@@ -91,7 +137,7 @@ def test_any_of_its_addresses_is_a_name_of_its_own() -> None:
 
 def test_strangers_who_send_nothing_keep_nothing() -> None:
     """As a program, as it is started: what 60 of them hold is gone when their time is up, bodies are not read."""
-    command = [*PROGRAM, "--port", "0", "--coordinator", "127.0.0.1:1"]
+    command = [*PROGRAM, "--port", "0", "--metrics-port=-1", "--coordinator", "127.0.0.1:1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console, contextlib.ExitStack() as stack:
         assert console.stdout is not None
         stack.callback(console.kill)
@@ -110,7 +156,7 @@ def test_strangers_who_send_nothing_keep_nothing() -> None:
 
 
 def test_what_strangers_send_fills_no_log(tmp_path: Path) -> None:
-    command = [*PROGRAM, "--port", "0", "--coordinator", "127.0.0.1:1"]
+    command = [*PROGRAM, "--port", "0", "--metrics-port=-1", "--coordinator", "127.0.0.1:1"]
     log = tmp_path / "log"
     with (
         log.open("wb") as errors,

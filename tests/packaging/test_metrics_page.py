@@ -15,6 +15,7 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.metrics.node import Metrics as AgentMetrics
 from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.common.gauges import Own
 from aliquot.common.validity import Certificates
 from aliquot.console.monitor.app import Scores
 from aliquot.console.monitor.watching import Settings, Watching
@@ -76,6 +77,10 @@ def test_the_page_has_the_agents_metrics() -> None:
     holder = Holder("l-1", 1, 0)
     metrics.registry.register(ServedCollector(lambda: "node", lambda: {holder: dict.fromkeys(FIGURES, 1)}))
     compare("Agent", list(metrics.registry.collect()))
+
+
+def test_the_page_has_the_consoles_metrics() -> None:
+    compare("Console", [each for each in Own(None).collect() if not each.name.startswith("process_")])
 
 
 def test_the_page_has_the_monitors_metrics() -> None:

@@ -87,7 +87,7 @@ def site() -> Iterator[Site]:
 def console_of(coordinators: str) -> Iterator[str]:
     """A console for these, as a process: its address."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
-    command = [*PROGRAM, "--port", "0", "--coordinator", coordinators]
+    command = [*PROGRAM, "--port", "0", "--metrics-port=-1", "--coordinator", coordinators]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as console:
         try:
             assert console.stdout is not None

@@ -37,20 +37,22 @@ EXIT_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["install-service"]:
-        return _installed(words[1:])
-    joins = words[:1] == ["join"]
-    parsed = vars(_parser(joins=joins).parse_args(words[1:] if joins else words))
-    file: Path | None = parsed.pop("config")
-    string: str | None = parsed.pop("string", None)
-
-    def read() -> Settings:
-        table = None if file is None else "agent"
-        return config.load(
-            Settings, env_prefix=ENV_PREFIX, file=file, table=table, env=os.environ, flags=parsed
-        ).settings
-
     try:
+        if words[:1] == ["install-service"]:
+            from aliquot.common.services import install_service  # noqa: PLC0415 - an agent that runs does not need it
+
+            return install_service("aliquot-agent", words[1:])
+        joins = words[:1] == ["join"]
+        parsed = vars(_parser(joins=joins).parse_args(words[1:] if joins else words))
+        file: Path | None = parsed.pop("config")
+        string: str | None = parsed.pop("string", None)
+
+        def read() -> Settings:
+            table = None if file is None else "agent"
+            return config.load(
+                Settings, env_prefix=ENV_PREFIX, file=file, table=table, env=os.environ, flags=parsed
+            ).settings
+
         settings = read()
         logs.configure(settings.log_level, json=settings.log_json)
         if string is not None:
@@ -64,16 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"aliquot-agent: {error}\n")
         return EXIT_REFUSED
     return 0
-
-
-def _installed(words: Sequence[str]) -> int:
-    from aliquot.common.services import install_service  # noqa: PLC0415 - an agent that runs does not need it
-
-    try:
-        return install_service("aliquot-agent", words)
-    except AliquotError as error:
-        sys.stderr.write(f"aliquot-agent: {error.explain()}\n")
-        return EXIT_REFUSED
 
 
 def _join(settings: Settings, string: str) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from aliquot.common.clock import wall_ms
 from aliquot.common.duties import Duties
 from aliquot.common.errors import ConfigError
-from aliquot.common.scraping import Allowed, Answer, Page, ScrapeServer
+from aliquot.common.scraping import Allowed, Answer, Page, ScrapeServer, allowed_by
 from aliquot.common.tls import OwnTls, ServerTls
 from aliquot.common.validity import Certificates, Lifetime
 
@@ -128,16 +130,36 @@ def program_metrics(duties: Duties, certificates: Certificates, labels: Mapping[
         yield gauges_by([*names, "of"], f"aliquot_certificate_{name}_seconds", text, found)
 
 
+class Own:
+    """All of a program that measures nothing else."""
+
+    def __init__(self, tls: ServerTls | None) -> None:
+        """`tls` is what it shows to callers. Raises SecurityError."""
+        self.duties = Duties()
+        self._certificates = Certificates(wall_ms, tls)
+        self.duties.watch("certificate", self._certificates.look)
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client`. On the scraper's thread."""
+        self.duties.look()
+        yield from program_metrics(self.duties, self._certificates)
+        yield from process_metrics()
+
+
 def scraped(
     host: str,
     port: int,
     registry: Collector,
+    token_file: Path | None,
     *,
-    allowed: Allowed | None,
     tls: ServerTls | OwnTls | None,
+    others: Allowed | None = None,
     probes: Mapping[str, Callable[[], Answer]] = {},
 ) -> ScrapeServer:
-    """A server of all that is registered. Raises ConfigError where it can't listen, and SecurityError."""
+    """A server of all that is registered, for whom `allowed_by` lets in. Raises ConfigError where it can't listen or
+    anybody could ask, and SecurityError.
+    """
+    allowed = allowed_by(host, token_file, others)
 
     def render(accept: str) -> Page:
         encode, content_type = _library("exposition").choose_encoder(accept)

@@ -12,6 +12,7 @@ import sys
 from aliquot.client import AsyncPool
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
+from aliquot.common.gauges import Own, scraped
 from aliquot.common.runtime import VERSION
 from aliquot.common.services import WORD, install_service
 from aliquot.common.tls import ClientTls
@@ -36,12 +37,12 @@ def serve(settings: Settings) -> None:
             agent_sockets=(),
         )
 
-    serve_app(
-        make_app(settings, connect),
-        (settings.host, settings.port),
-        tls=settings.tls.server(),
-        drain_ms=settings.drain,
-    )
+    tls, metrics = settings.tls.server(), ""
+    if settings.metrics_port >= 0:
+        host, token_file = settings.metrics_host, settings.metrics_token_file
+        metrics = f"{host}:{scraped(host, settings.metrics_port, Own(tls), token_file, tls=tls).port}"
+    app = make_app(settings, connect)
+    serve_app(app, (settings.host, settings.port), tls=tls, drain_ms=settings.drain, metrics=metrics)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -29,8 +29,11 @@ def serve_app(
     *,
     tls: ServerTls | None = None,
     drain_ms: int = 5_000,
+    **said: str,
 ) -> None:
-    """Until SIGTERM or SIGINT. `listen`: an address and a port, 0 for a free one. Raises AliquotError."""
+    """Until SIGTERM or SIGINT. `listen`: an address and a port, 0 for a free one; `said`: what else the line `ready`
+    says. Raises AliquotError.
+    """
     secured = None if tls is None else ServerContext(tls)
     config = uvicorn.Config(
         app,
@@ -53,7 +56,7 @@ def serve_app(
         host, port = listener.getsockname()[:2]
         address = f"{in_authority(host)}:{port}"
         scheme = "https" if secured else "http"
-        say_ready(address=f"{scheme}://{address}")
+        say_ready(address=f"{scheme}://{address}", **said)
         notify("READY=1", f"STATUS=serving {address}")
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             if secured:
@@ -71,15 +74,12 @@ def _bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
+    except OSError as error:
+        raise ConfigError(f"can't listen on {host}:{port}: {error.strerror}", hint="give another --port") from error
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # Connections inherit it: who takes nothing of what was sent for so long is gone, or as good as gone.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
-    try:
-        listener.bind((host, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"can't listen on {host}:{port}: {error.strerror}", hint="give another --port") from error
     return listener

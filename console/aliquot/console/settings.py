@@ -55,6 +55,11 @@ class Settings:
     """Callers whose connections are kept open."""
     drain: DurationMs = field(default=DurationMs(5_000))
     """How long requests under way may go on when it is stopped."""
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 7075
+    """0 takes a free one; -1 serves no metrics."""
+    metrics_token_file: Path | None = None
+    """Tokens that may read metrics; needed off loopback."""
     log_level: str = "info"
     log_json: bool = False
     tls: TlsSettings = TlsSettings()
@@ -101,6 +106,7 @@ def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] 
     parser.add_argument("--version", action="version", version=version)
     parser.add_argument("--host", help="where it listens (127.0.0.1)")
     parser.add_argument("--port", type=int, help="0: a free one (7074)")
+    parser.add_argument("--metrics-port", type=int, help="of /metrics; 0: a free one; -1: none (7075)")
     parser.add_argument("--coordinator", metavar="ADDRESS", type=_several, help="host:port of each, with commas")
     parser.add_argument("--names", metavar="NAME", type=_several, help="by which it is reached, too, with commas")
     parser.add_argument("--url", help="how browsers reach it where a proxy is in front: https://gpus.example.org")

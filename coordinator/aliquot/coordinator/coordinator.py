@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import AliquotError
 from aliquot.common.gauges import Gauge, Metric, gauge, measured, process_metrics, program_metrics, scraped
-from aliquot.common.scraping import Answer, ScrapeServer, allowed_by
+from aliquot.common.scraping import Answer, ScrapeServer
 from aliquot.common.validity import Certificates
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
@@ -231,15 +231,9 @@ class Coordinator:
         tls = tls_for(settings, self.journal.pool_secret, self._generations, self._wall_ms)
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
-            host, port = settings.metrics_host, settings.metrics_port
-            self._scrape = scraped(
-                host,
-                port,
-                self,
-                probes={"/healthz": self._live, "/readyz": self._ready},
-                allowed=allowed_by(host, settings.metrics_token_file, self._may_scrape),
-                tls=tls,
-            )
+            host, port, token_file = settings.metrics_host, settings.metrics_port, settings.metrics_token_file
+            probes = {"/healthz": self._live, "/readyz": self._ready}
+            self._scrape = scraped(host, port, self, token_file, others=self._may_scrape, probes=probes, tls=tls)
             self.metrics_address = f"{host}:{self._scrape.port}"
 
     def _wall_ms(self) -> int:

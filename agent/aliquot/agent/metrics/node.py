@@ -23,7 +23,6 @@ from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
 from aliquot.common.gauges import Labelled, counters_by, gauges_by, program_metrics, scraped
-from aliquot.common.scraping import allowed_by
 from aliquot.common.tls import ServerTls
 from aliquot.common.validity import Certificates
 
@@ -296,7 +295,7 @@ class Metrics:
 
     def serve(self, host: str, port: int, token_file: Path | None = None, tls: ServerTls | None = None) -> int:
         """Listen; port 0 takes a free one. Returns the port. Raises `ConfigError` and `SecurityError`."""
-        server = scraped(host, port, self.registry, allowed=allowed_by(host, token_file), tls=tls)
+        server = scraped(host, port, self.registry, token_file, tls=tls)
         self._stop = server.close
         return server.port
 

@@ -181,7 +181,7 @@ class LocalPool:
             return
         command = [
             sys.executable,
-            *("-m", "aliquot.console"),
+            *("-m", "aliquot.console", "--metrics-port=-1"),
             *("--coordinator", self.address),
             *("--port", str(free_port(self.plan.console_port))),
         ]

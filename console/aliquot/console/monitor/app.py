@@ -12,10 +12,10 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from aliquot.common.gauges import Metric, gauge, gauges_by
 from aliquot.console.monitor.rating import COLUMNS, NUMBERS, Row, shown, stats
 from aliquot.console.monitor.watching import Watching
 
@@ -38,8 +38,7 @@ def make_app(watching: Watching) -> FastAPI:
             looking.cancel()
 
     app = FastAPI(title="aliquot watch-use", docs_url=None, redoc_url=None, lifespan=lifespan)
-    registry = CollectorRegistry()
-    registry.register(Scores(watching))
+    scores = Scores(watching)
 
     @app.get("/")
     async def about(request: Request) -> Response:
@@ -84,7 +83,7 @@ def make_app(watching: Watching) -> FastAPI:
     @app.get("/metrics")
     async def metrics() -> Response:
         """For Prometheus."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(scores), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
@@ -102,22 +101,16 @@ class Scores:
     def collect(self) -> Iterator[Metric]:
         """See prometheus_client."""
         names = ("gpu_id", "pod", "namespace", "tenant", "hostname", "model_name")
-        scores = GaugeMetricFamily("aliquot_watch_use_score", "Weighted score of use, 0 to 100", labels=names)
+        scores = gauge("aliquot_watch_use_score", "Weighted score of use, 0 to 100", labels=names)
         for row in self._watching.seen.rows[:ROWS_MAX]:
             if row.score is not None:
                 scores.add_metric([getattr(row, name) for name in names], row.score)
         yield scores
+        counts = [([status], count) for status, count in stats(self._watching.seen.rows)["by_status"].items()]
         what = "Cards and pods by what their score is called"
-        counts = GaugeMetricFamily("aliquot_watch_use_cards", what, labels=["status"])
-        for status, count in stats(self._watching.seen.rows)["by_status"].items():
-            counts.add_metric([status], count)
-        yield counts
-        at = self._watching.seen.at
-        yield GaugeMetricFamily(
-            "aliquot_watch_use_last_look_seconds",
-            "Since 1970: the last look that succeeded",
-            at.timestamp() if at else 0,
-        )
+        yield gauges_by(["status"], "aliquot_watch_use_cards", what, counts)
+        at_s = seen.timestamp() if (seen := self._watching.seen.at) else 0
+        yield gauge("aliquot_watch_use_last_look_seconds", "Since 1970: the last look that succeeded", at_s)
 
 
 _STYLE: Final = """
