@@ -14,6 +14,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from aliquot.agent.bookkeeping import Bookkeeper, Polling
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
@@ -371,6 +373,7 @@ class Controller:
             if current is None or not current.holds or (ended := end(current)).holds:
                 return False
             await self._books.remove(slice_id)
+            ended = replace(ended, energy_mj=self._state.actual_of(slice_id).energy_mj)
             self._books.put(ended)
             self._lived.discard(slice_id)
             self._serving.forget(slice_id)

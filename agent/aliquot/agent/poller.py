@@ -31,6 +31,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.duties import DEVICES, DRIVER
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.metering import read_energy
 from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -348,6 +349,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         if answer.load is not None:
             device.load = answer.load
             device.process_percent, device.process_peaks = answer.process_percent, answer.process_peaks
+            read_energy(self.state, device, self.world.clock.monotonic_ms())
             if self.keep_pace is not None:
                 self.keep_pace(device, self.world.clock.monotonic_ms())
             if answer.load.outdated:
@@ -397,7 +399,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         if isinstance(error, (DeviceHung, DeviceLost)) or asked.failures > FAILURES_TOLERATED:
             # The last sample is out of date: unknown, not unchanged.
             device.memory = None
-            device.load = LoadSample()
+            device.load, device.mean_power_mw = LoadSample(), None
             device.process_percent = device.process_peaks = None
             lost = OFF_THE_BUS if isinstance(error, DeviceLost) else None
             asked.lost = lost is not None

@@ -65,7 +65,7 @@ class Reporter(msgspec.Struct, eq=False, kw_only=True):
 
     def snapshot(self, session_epoch: int) -> agent_pb2.Snapshot:
         """Everything, for this session. Confirmations that waited are in it."""
-        reports = {uuid: device_report(device) for uuid, device in self.state.devices.items()}
+        reports = {uuid: device_report(device, self.state.actual) for uuid, device in self.state.devices.items()}
         seq = self.mailbox.take_all(reports)
         records = [report_of(record, self.state.actual_of(record.slice_id)) for record in self.state.book]
         return agent_pb2.Snapshot(

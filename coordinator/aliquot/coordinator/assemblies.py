@@ -288,6 +288,7 @@ class Answering:
                 lambda: quota_metrics(view.books, ground.clock.now_ms()),
                 lambda: unknown_slices(following.telemetry),
                 self.balances.collect,
+                following.observed.collect,
                 *(() if following.forecasting is None else (following.forecasting.collect,)),
             ),
         )
