@@ -144,7 +144,7 @@ simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an
 simulate-mutations: proto ## break the product in known ways: each must be caught by the simulation
 	$(BIN)/python -m tests.simulation --jobs $(JOBS) --mutants $(ARGS)
 
-mutate: proto native ## put mistakes into AREA (core, agent-core, client, store, journal): do its tests notice? N=80 SEED= of them
+mutate: proto native ## put mistakes into AREA (access, agent-core, client, console, core, hosting, journal, kube, remote-server, store): do its tests notice? N=80 SEED= of them
 	$(BIN)/python -m tools.mutating $(or $(AREA),agent-core) --sample $(or $(N),80) --seed '$(SEED)' --jobs $(JOBS) $(ARGS)
 
 fuzz: proto ## attack a coordinator with mutated messages for MINUTES (2; hours by hand), on the loopback

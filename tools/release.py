@@ -60,6 +60,7 @@ def raise_version(root: Path, to: str, day: str) -> None:
     for name, pattern, said in (
         ("CHANGELOG.md", r"^## \[Unreleased\]$", f"## [Unreleased]\n\n## [{to}] - {day}"),
         ("pyproject.toml", r'^version = ".*"$', f'version = "{to}"'),
+        ("common/aliquot/common/runtime.py", r'^VERSION = ".*"$', f'VERSION = "{to}"'),
         (str(manifests.CHART.relative_to(ROOT) / "Chart.yaml"), r"^version: .*$", f"version: {to}"),
         (str(manifests.CHART.relative_to(ROOT) / "Chart.yaml"), r"^appVersion: .*$", f'appVersion: "{to}"'),
     ):

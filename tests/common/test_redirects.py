@@ -17,7 +17,8 @@ import pytest
 from aliquot.cli.commands.supporting import _metrics
 from aliquot.cli.notify.control import post
 from aliquot.cli.notify.notices import Rule
-from aliquot.common.https import HttpError, exchange, open_directly
+from aliquot.common.https import exchange, open_directly
+from aliquot.common.urls import HttpError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.errors import KubeError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aliquot.common import scraping
+from aliquot.common import scrape_http
 from aliquot.common.scraping import Answer, Page, ScrapeServer
 
 
@@ -30,7 +30,7 @@ def answered(server: ScrapeServer) -> bool:
 
 
 def test_one_that_trickles_is_ended(server: ScrapeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "REQUEST_S", 0.2)
+    monkeypatch.setattr(scrape_http, "REQUEST_S", 0.2)
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.settimeout(0.05)
         ended = False
@@ -43,7 +43,7 @@ def test_one_that_trickles_is_ended(server: ScrapeServer, monkeypatch: pytest.Mo
 
 
 def test_threads_are_bounded(server: ScrapeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(scrape_http, "CONNECTIONS_MAX", 2)
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(2)]
         third = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))

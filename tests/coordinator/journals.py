@@ -47,6 +47,11 @@ class FailingJournal(HeldJournal):
         if self.broken:
             raise JournalUnavailable("the disk did not answer")
 
+    def prune(self, up_to_seq: int, limit: int) -> int:
+        if self.broken:
+            raise JournalUnavailable("the table is locked")
+        return super().prune(up_to_seq, limit)
+
     def recover(self) -> None:
         if self.broken:
             raise JournalUnavailable("the disk is still full")

@@ -82,6 +82,26 @@ async def test_a_stop_while_old_records_are_to_be_dropped_commits_what_was_decid
             assert lease.state == types_pb2.LEASE_STATE_GRANTED
 
 
+async def test_old_records_that_stay_are_told_until_they_go() -> None:
+    journal = FailingJournal()
+
+    async def told(pool: Pool) -> list[str]:
+        health = await pool.nodes.GetHealth(pool_pb2.GetHealthRequest())
+        return [f"{each.subject}: {each.text}" for each in health.conditions]
+
+    async with asyncio.timeout(60), running(journal=journal) as pool:
+        await pool.declare(1)
+        journal.broken = True
+        pool.leading.writer.prune(1)
+        while not (found := await told(pool)):
+            pass
+        assert found == ["pruning: old records can't be dropped: the table is locked"]
+        journal.broken = False
+        pool.leading.writer.prune(1)
+        while await told(pool):
+            await pool.allocate("0.01")
+
+
 async def test_no_agent_hears_of_what_is_not_durable() -> None:
     journal = HeldJournal()
     async with running(journal=journal) as pool:

@@ -13,28 +13,34 @@ import pytest
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.parts import PARTS, Part, load
 
-MODULES_MAX = 383
+MODULES_MAX = 345
 """Of our own, in a coordinator that serves; 250 is the aim. Who makes it load less lowers this."""
 LEFT_OUT = (
     "aliquot.coordinator.agents.authority",
     "aliquot.forecast",
     "aliquot.plan",
     "cryptography",
+    "email",
+    "http",
+    "importlib.metadata",
     "joserfc",
     "kubernetes",
     "llvmlite",
     "numba",
     "opentelemetry",
+    "prometheus_client",
     "psycopg",
     "scipy",
 )
 SERVE = """
 import asyncio, json, sys
-from aliquot.coordinator.main import run
+from aliquot.coordinator.main import discover, run
 from aliquot.coordinator.settings.arguments import parse_settings
 
 def read():
     return parse_settings(sys.argv[1:], "0")
+
+discover()
 
 async def look():
     serving = asyncio.create_task(run(read(), read))

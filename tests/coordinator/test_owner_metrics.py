@@ -12,7 +12,7 @@ import pytest
 
 from aliquot.common.clock import SystemClock
 from aliquot.common.gauges import LABELS_MAX, OTHER
-from aliquot.coordinator.upkeep.balances import Balances
+from aliquot.coordinator.upkeep.bookkeeping import Balances
 from aliquot.v1 import leases_pb2
 from tests.command_line import cli
 from tests.coordinator.pool import Pool, eventually, reason_of, running

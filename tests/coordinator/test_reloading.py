@@ -14,7 +14,7 @@ import pytest
 
 from aliquot.agent import settings as of_agents
 from aliquot.common.reloading import leaves
-from aliquot.coordinator.settings import reloading as of_coordinators
+from aliquot.coordinator.settings import config as of_coordinators
 from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
 from tests.coordinator.pool import allocation, declared, reason_of
@@ -50,9 +50,17 @@ async def test_settings_are_read_again(tmp_path: Path) -> None:
         assert "journal" not in line
         file.write_text("[coordinator]\nlog_level = 7\n")
         running.process.send_signal(signal.SIGHUP)
-        assert "log_level" in await said(running.process, "settings stay as they are")
+        assert "log_level" in await said(running.process, "settings fails: they stay as they are")
         async with insecure_channel(running.address) as channel:
-            assert (await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())).granting
+            pool = pool_pb2_grpc.PoolServiceStub(channel)
+            assert (await pool.GetStatus(pool_pb2.GetStatusRequest())).granting
+            (condition,) = (await pool.GetHealth(pool_pb2.GetHealthRequest())).conditions
+            assert condition.subject == "settings", "the next start would end at them"
+            assert "log_level" in condition.text
+            file.write_text(begin)
+            running.process.send_signal(signal.SIGHUP)
+            await said(running.process, "settings is done again")
+            assert not (await pool.GetHealth(pool_pb2.GetHealthRequest())).conditions
     finally:
         running.process.terminate()
         ended = await running.end()
@@ -107,7 +115,7 @@ async def test_an_agent_reads_its_settings_again_and_goes_on(tmp_path: Path) -> 
         assert line.rstrip().endswith('pool"}')
         file.write_text("[agent]\nlog_level = 7\n")
         agent.send_signal(signal.SIGHUP)
-        await said(agent, "settings stay as they are")
+        await said(agent, "settings fails: they stay as they are")
     finally:
         agent.terminate()
         _, rest = await agent.communicate()

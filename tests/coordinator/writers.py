@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
+from aliquot.common.duties import Duties
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.state import State
@@ -21,6 +22,9 @@ from tests.manual_clock import ManualClock
 
 class Silent:
     """Nobody who follows, and nothing measured."""
+
+    def __init__(self) -> None:
+        self.duties = Duties()
 
     def publish(self, commit: Commit) -> None: ...
 

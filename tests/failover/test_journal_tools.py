@@ -13,8 +13,9 @@ import pytest
 from aliquot.cli.main import build_parser, commands
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable
+from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from tests.failover.server import Postgres
-from tests.journal.facts import written
+from tests.journal.facts import damage, written
 
 pytestmark = pytest.mark.postgres
 
@@ -115,3 +116,31 @@ def test_an_empty_database_is_no_journal_and_takes_one_once(database: str, tmp_p
         assert isinstance(error, ConfigError)
         assert "the target is not empty" in error.message
         assert "name another" in error.hint
+
+
+def test_half_a_copy_is_no_journal(database: str, tmp_path: Path) -> None:
+    """To nobody: not to the tools, nor to a coordinator, which begins by opening it."""
+    story = written(tmp_path / "good.db", 5)
+    story.journal.close()
+    damage(tmp_path / "good.db", story.state.seq)
+    error = refusal_of("restore", tmp_path / "good.db", f"postgres:{database}")
+    assert "is damaged" in error.message
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) > 0 FROM aliquot.groups").fetchone() == (True,)
+    for error in (
+        refusal_of("verify", f"postgres:{database}"),
+        refusal_of("backup", f"postgres:{database}", tmp_path / "new.db"),
+        refusal_of("repair", tmp_path / "good.db", f"postgres:{database}"),
+    ):
+        assert isinstance(error, JournalCorrupt)
+        assert error.message == "a copy into this database is under way, or ended before it was whole"
+        assert "DROP SCHEMA aliquot CASCADE" in error.hint
+    with pytest.raises(JournalCorrupt, match="before it was whole"):
+        PostgresJournal(database).open()
+    with psycopg.connect(database) as connection:
+        connection.execute("DROP SCHEMA aliquot CASCADE")
+    args = build_parser(commands(["journal"])).parse_args(
+        ["journal", "repair", str(tmp_path / "good.db"), f"postgres:{database}"]
+    )
+    assert args.run(args) == 0
+    PostgresJournal(database).open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,11 @@ def written(path: Path, leases: int) -> Story:
         story.lease(number)
     story.journal.close()
     return story
+
+
+def damage(path: Path, seq: int) -> None:
+    """Have one record of a journal in a file hold what nobody wrote."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE groups SET payload = zeroblob(9) WHERE last_seq = ?", (seq,))
+    connection.close()

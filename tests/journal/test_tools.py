@@ -27,7 +27,7 @@ from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
 from tests.journal import saved
-from tests.journal.facts import Story, opened, written
+from tests.journal.facts import Story, damage, opened, written
 
 Capture = pytest.CaptureFixture[str]
 
@@ -47,13 +47,6 @@ def aliquot(*arguments: object) -> int:
 def books(path: Path) -> str:
     journal = SqliteJournal(path)
     return state_hash(replay(journal).state)
-
-
-def damage(path: Path, seq: int) -> None:
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("UPDATE groups SET payload = zeroblob(9) WHERE last_seq = ?", (seq,))
-    connection.close()
 
 
 def compacted(path: Path) -> Story:

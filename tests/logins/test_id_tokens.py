@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.common.clock import SystemClock
+from aliquot.common.duties import Duties
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, ProviderUnavailable
@@ -48,8 +49,13 @@ def settings_of(idp: Issuer, **fields: Any) -> OidcSettings:
 
 
 @pytest.fixture
-def logins(idp: Issuer, clock: ManualClock) -> OidcLogins:
-    return OidcLogins(settings_of(idp), clock)
+def duties() -> Duties:
+    return Duties()
+
+
+@pytest.fixture
+def logins(idp: Issuer, clock: ManualClock, duties: Duties) -> OidcLogins:
+    return OidcLogins(settings_of(idp), clock, duties.tell)
 
 
 async def test_who_is_vouched_for_gets_what_the_rules_give(idp: Issuer, logins: OidcLogins) -> None:
@@ -174,9 +180,10 @@ async def test_a_token_that_names_no_key(idp: Issuer, logins: OidcLogins, clock:
 
 
 async def test_logins_go_on_while_the_provider_is_down_for_a_day(
-    idp: Issuer, logins: OidcLogins, clock: ManualClock
+    idp: Issuer, logins: OidcLogins, clock: ManualClock, duties: Duties
 ) -> None:
     await logins.vouch(idp.token())
+    assert duties.all() == {"openid-keys": ""}
     idp.status = 503
     for _ in range(3):
         clock.advance(7 * HOUR_MS)
@@ -189,9 +196,11 @@ async def test_logins_go_on_while_the_provider_is_down_for_a_day(
     now = clock.now_ms() // 1000
     with pytest.raises(ProviderUnavailable, match="status 503"):
         await logins.vouch(idp.token(iat=now, exp=now + 60))
+    assert "can't be had: " in duties.failing()["openid-keys"], "while logins go on, nobody else says so"
     idp.status = 200
     clock.advance(provider.ASKED_AGAIN_MS)
     await logins.vouch(idp.token(iat=now, exp=now + 3600))
+    assert not duties.failing()
 
 
 async def test_a_slow_provider_is_given_up_and_does_not_hold_up_others(
@@ -276,7 +285,7 @@ PIECES = st.one_of(
 def test_whatever_strangers_send_is_refused_in_words(text: str) -> None:
     async def attempt() -> None:
         clock = ManualClock(SystemClock(0).now_ms())
-        logins = OidcLogins(OidcSettings(issuer="http://127.0.0.1:9", client_id=CLIENT), clock)
+        logins = OidcLogins(OidcSettings(issuer="http://127.0.0.1:9", client_id=CLIENT), clock, Duties().tell)
         with pytest.raises((LoginRefused, ProviderUnavailable)):
             await logins.vouch(text)
         pods = PodLogins(PodSettings(api="http://127.0.0.1:9", token_file=Path("/dev/null")), clock)

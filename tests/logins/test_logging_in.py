@@ -23,7 +23,7 @@ from aliquot.cli.main import main
 from aliquot.client import NotLoggedIn
 from aliquot.client.access import LoginOffer
 from aliquot.client.credentials import CredentialsFile
-from aliquot.common.https import HttpError
+from aliquot.common.urls import HttpError
 from aliquot.coordinator.settings.arguments import parse_settings
 from aliquot.v1 import access_pb2
 from tests.access.people import Person

@@ -22,8 +22,8 @@ from tests.packaging.layout import REPOSITORY, leaf_packages, modules, protos
 STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 ANYWHERE = ("client", "common", "proto")
 """Roots of the base install."""
-WITH_AN_EXTRA = {"aliquot.common.certificates", "aliquot.common.gauges"}
-"""Imported only where certificates are made or metrics served, by parts whose extras bring what that takes."""
+WITH_AN_EXTRA = {"aliquot.common.certificates"}
+"""Imported only where certificates are made, by parts whose extras bring what that takes."""
 # What other systems lack and the base install must do without. Done after the libraries are imported, which know how.
 ELSEWHERE = f"""
 import asyncio, grpc.aio, importlib, multiprocessing, os, rich.console, rich.progress, selectors, signal, socket

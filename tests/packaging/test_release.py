@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aliquot.common import runtime
 from tests.packaging.layout import REPOSITORY
 from tools import licences, release
 from tools.distributions import distribute
@@ -39,7 +40,7 @@ def test_the_changelog_says_the_day_of_a_version() -> None:
 
 def test_the_version_is_said_in_one_place(sdist: Path, pure: Path) -> None:
     said = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
-    assert release.version() == said
+    assert release.version() == runtime.VERSION == said
     with tarfile.open(sdist) as archive:
         assert archive.getnames()[0].split("/")[0] == f"aliquot-{said}"
     with zipfile.ZipFile(pure) as archive:
@@ -50,11 +51,13 @@ def test_the_version_is_said_in_one_place(sdist: Path, pure: Path) -> None:
 
 
 def test_a_version_is_raised_wherever_it_stands(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "CHANGELOG.md", "deploy/chart/aliquot/Chart.yaml"):
+    source = "common/aliquot/common/runtime.py"
+    for name in ("pyproject.toml", "CHANGELOG.md", "deploy/chart/aliquot/Chart.yaml", source):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, tmp_path / name)
     release.raise_version(tmp_path, "7.8.9", "2031-02-03")
     assert tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["version"] == "7.8.9"
+    assert 'VERSION = "7.8.9"\n' in (tmp_path / source).read_text()
     chart = yaml.safe_load((tmp_path / "deploy/chart/aliquot/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == ("7.8.9", "7.8.9")
     changelog = (tmp_path / "CHANGELOG.md").read_text()

@@ -116,6 +116,18 @@ def test_members_of_a_gang_are_served_either_way_and_the_note_says_how_many() ->
     assert not decides.fits(replace(gang, gang_size=1))
 
 
+@pytest.mark.parametrize("cards", [0, 1])
+def test_a_gang_gets_the_smallest_instances_that_are_enough_for_all_of_it(cards: int) -> None:
+    """One of a smaller profile takes nothing away from it, whether or not undivided cards are full of others."""
+    instances = cut("n", "1g.10gb", "1g.20gb", "1g.20gb", "1g.20gb")
+    inventory = pool(instances, *([undivided("whole", cards)] if cards else []))
+    books, decides = Books(inventory), engine(inventory)
+    if cards:
+        placed(decides, books, Demand())
+    gang = Demand(gang_size=3, apart=False, share_milli=0, memory_bytes=GIB, or_mig=True)
+    assert on(inventory, placed(decides, books, gang)) == ["1g.20gb"] * 3
+
+
 def test_slices_of_one_member_are_alike() -> None:
     inventory = pool(replace(cut("n", "1g.10gb"), devices=(*cut("n", "1g.10gb").devices, *undivided("n", 1).devices)))
     assert engine(inventory).place(replace(EIGHTH, count=2)) is None

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.fragmentation import Mix, measure, typical
-from aliquot.coordinator.core.placement.sampling import STEP_ROWS, FragmentationSampler
+from aliquot.coordinator.core.placement.fragmentation import STEP_ROWS, FragmentationSampler, Mix, measure, typical
 from aliquot.coordinator.core.rules.moving import evacuate
 from aliquot.coordinator.core.rules.trial import LeaseMove, PlacedLease, hold, let_go
 from aliquot.coordinator.core.values.types import Demand

@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, make_policy
-from aliquot.coordinator.core.placement.policies.simple import BinPack
+from aliquot.coordinator.core.placement.policies import BinPack
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.settings.user_policies import discover, register
 from bench.lib.scanning import ScanIndex

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOTS = ("agent", "client", "common", "coordinator")
+ROOTS = ("agent", "client", "common", "console", "coordinator", "kube", "remote")
 """Folders on the path, each with a part of the namespace `aliquot`."""
 
 
@@ -35,6 +35,8 @@ _OF_CORE = ("core", "placement", "preemption", "queueing", "tenancy", "ledger", 
 _CLIENT = "client/aliquot/client"
 _BACKOFF = "common/aliquot/common/backoff.py"
 _JOURNAL = "coordinator/aliquot/coordinator/writing/journal"
+_COORDINATOR = "coordinator/aliquot/coordinator"
+_OF_CALLERS = ("authentication", "caller", "gate", "permissions", "scopes")
 _RULES = tuple(
     f"tests/agent/test_{name}_rules.py" for name in ("accounting", "attribution", "health", "reservation", "watchdog")
 )
@@ -53,6 +55,21 @@ AREAS = {
         (*(f"{_CLIENT}/{name}.py" for name in ("_retrying", "_keeping", "_async/keeper", "_async/calling")), _BACKOFF),
         ("tests/client", "tests/common/test_backoff.py"),
     ),
+    "access": Area(
+        (
+            f"{_CORE}/books/access.py",
+            f"{_CORE}/books/roles.py",
+            f"{_COORDINATOR}/logins/*.py",
+            *(f"{_COORDINATOR}/rpc/{name}.py" for name in _OF_CALLERS),
+        ),
+        ("tests/access", "tests/logins"),
+    ),
+    "console": Area(("console/aliquot/console/**/*.py",), ("tests/console",)),
+    "hosting": Area(
+        ("agent/aliquot/agent/hosting/*.py",), ("tests/agent/test_hosting.py", "tests/agent/test_hosting_ahead.py")
+    ),
+    "kube": Area(("kube/aliquot/kube/**/*.py",), ("tests/kube",)),
+    "remote-server": Area(("remote/aliquot/remote/server/*.py",), ("tests/remote_serving", "tests/remote")),
     "store": Area(
         ("agent/aliquot/agent/disk/*.py",),
         tuple(f"tests/agent/test_{name}.py" for name in ("checkpoint", "power_cuts", "store_files")),

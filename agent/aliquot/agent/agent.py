@@ -80,7 +80,7 @@ class Agent:
                     pool=settings.pool,
                     labels=settings.labels(),
                     failure_domain=settings.failure_domain,
-                    version=world.version(),
+                    version=world.version,
                 ),
                 machine=world.machine,
                 clock=world.clock,
@@ -117,7 +117,7 @@ class Agent:
             processes=world.processes,
             protects=holding.signaller.is_agent_or_init,
             look=self.poller.look,
-            version=world.version(),
+            version=world.version,
             set_again=obeying.controller.set_again,
         )
         self.local = world.make_server(service, settings.socket)

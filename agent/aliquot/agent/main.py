@@ -22,10 +22,11 @@ from aliquot.agent.devices.kinds import make_backend
 from aliquot.agent.settings import ENV_PREFIX, LIVE, Settings
 from aliquot.common import config
 from aliquot.common import logging as logs
+from aliquot.common.duties import Duties
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import beat, notify
 from aliquot.common.reloading import read_again
-from aliquot.common.runtime import say_ready, version
+from aliquot.common.runtime import VERSION, say_ready
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +94,11 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
 
+    duties = Duties()  # until there is a node to tell them of
+
     def hang_up() -> None:
         nonlocal settings
-        settings = read_again(settings, read, LIVE)
+        settings = read_again(settings, read, LIVE, duties)
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     starting = asyncio.create_task(_start(settings, backend), name="start")
@@ -105,6 +108,7 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
         starting.cancel()
         return
     agent = starting.result()
+    duties = agent.state.duties
     logs.always(node=agent.state.name)
     # What start-up has loaded stays. Python collects the oldest generation only when the new objects are a quarter of
     # all, which would then never happen: unreachable cycles would pile up.
@@ -155,7 +159,7 @@ def _parser(*, joins: bool) -> argparse.ArgumentParser:
     )
     if joins:
         parser.add_argument("string", metavar="STRING", help="what `aliquot node invite` printed; -: read from stdin")
-    parser.add_argument("--version", action="version", version=f"aliquot-agent {version()}")
+    parser.add_argument("--version", action="version", version=f"aliquot-agent {VERSION}")
     parser.add_argument("--config", type=Path, help="a TOML file with a table [agent]")
     parser.add_argument("--coordinator", metavar="HOST:PORT[,...]", help="coordinators; the leader is found among them")
     parser.add_argument("--state-dir", help="where reservations are kept")

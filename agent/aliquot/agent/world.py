@@ -39,7 +39,7 @@ from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
-from aliquot.common.runtime import version
+from aliquot.common.runtime import VERSION
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class World:
     signaller: type[Signaller] = Signaller
     records: durable.Records = durable
     boot_id: Callable[[], str] = identity.boot_id
-    version: Callable[[], str] = version
+    version: str = VERSION
     open_identity: Callable[[Path, str, Iterable[str]], identity.Identity] = identity.Identity.open
     open_checkpoint: Callable[[Path, str], Checkpoint] = Checkpoint.open
     open_cgroups: Callable[[str, str], CgroupTree] = CgroupTree.open

@@ -20,7 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 from aliquot.client import NotLoggedIn
 from aliquot.client.access import LoginOffer
 from aliquot.client.oidc import Attempt, Provider, Vouchers, id_token_in, plain, secret_of
-from aliquot.common.https import check_url, exchange
+from aliquot.common.https import exchange
+from aliquot.common.urls import check_url
 
 PATIENCE_S: Final = 300.0
 _DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"

@@ -18,8 +18,9 @@ from urllib.parse import urlencode
 
 from aliquot.client._errors import NotLoggedIn
 from aliquot.client.access import LoginOffer
-from aliquot.common.https import HttpError, check_url, exchange
+from aliquot.common.https import exchange
 from aliquot.common.names import plain_text
+from aliquot.common.urls import HttpError, check_url
 
 __all__ = ["Attempt", "Provider", "Vouchers", "secret_of"]
 

@@ -15,8 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from aliquot.common._model import Model
-from aliquot.common._models import MODELS
+from aliquot.common._models import MODELS, Model
 from aliquot.common.limits import MAX_MODEL_CHARS
 
 _VENDORS: Final = (

@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
+Tell = Callable[[str, str], None]
+"""(duty, why it fails; empty: it is done), as `Duties.tell` takes them."""
+
 
 class Duties:
     """Those of one program, each with why it fails."""

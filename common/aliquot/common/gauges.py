@@ -1,14 +1,15 @@
-"""Numbers for Prometheus in the form that it reads, and where they are served."""
+"""Numbers for Prometheus in the form that it reads, and where they are served.
+
+Its library takes 4 MB, most of it for web servers that nobody starts here. So it is loaded by the first scrape, on the
+scraper's thread, and nothing else may import it where a program serves metrics that may never be asked for.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aliquot.common.duties import Duties
 from aliquot.common.errors import ConfigError
@@ -16,6 +17,11 @@ from aliquot.common.scraping import Allowed, Answer, Page, ScrapeServer
 from aliquot.common.tls import OwnTls, ServerTls
 from aliquot.common.validity import Certificates, Lifetime
 
+if TYPE_CHECKING:
+    from prometheus_client import core
+    from prometheus_client.registry import Collector
+
+Metric: TypeAlias = "core.Metric"
 LABELS_MAX = 200
 """Values of one label that are shown; what is left over is summed up as `OTHER`."""
 OTHER = "other"
@@ -24,10 +30,37 @@ Gauge = tuple[str, str, Callable[[], float]]
 """(name, documentation, how to read it, on any thread)."""
 
 
+Example = tuple[dict[str, str], float, float]
+"""(labels, value, seconds since 1970): whose a value was."""
+
+
+def gauge(
+    name: str, documentation: str, value: float | None = None, labels: Sequence[str] | None = None
+) -> core.GaugeMetricFamily:
+    """What goes up and down."""
+    return cast("core.GaugeMetricFamily", _library("core").GaugeMetricFamily(name, documentation, value, labels))
+
+
+def counter(
+    name: str, documentation: str, value: float | None = None, labels: Sequence[str] | None = None
+) -> core.CounterMetricFamily:
+    """What only goes up."""
+    return cast("core.CounterMetricFamily", _library("core").CounterMetricFamily(name, documentation, value, labels))
+
+
+def process_metrics() -> Iterable[Metric]:
+    """What the system says of this process."""
+    return cast("Iterable[Metric]", _library("process_collector").ProcessCollector(registry=None).collect())
+
+
+def _library(module: str) -> Any:  # noqa: ANN401 - a module
+    return importlib.import_module(f"prometheus_client.{module}")
+
+
 def measured(gauges: Iterable[Gauge]) -> Iterator[Metric]:
     """As they are now."""
     for name, documentation, read in gauges:
-        yield GaugeMetricFamily(name, documentation, value=read())
+        yield gauge(name, documentation, read())
 
 
 Labelled = Iterable[tuple[Sequence[str], float]]
@@ -42,16 +75,16 @@ def gauges_by(
     rest: Callable[[Iterable[float]], float] = sum,
 ) -> Metric:
     """Gauges of the first `LABELS_MAX`, and by `rest` of all others together."""
-    return _bounded(GaugeMetricFamily(name, documentation, labels=labels), labels, values, rest)
+    return _bounded(gauge(name, documentation, labels=labels), labels, values, rest)
 
 
 def counters_by(labels: Sequence[str], name: str, documentation: str, values: Labelled) -> Metric:
     """Counters of the first `LABELS_MAX`, and of all others together."""
-    return _bounded(CounterMetricFamily(name, documentation, labels=labels), labels, values, sum)
+    return _bounded(counter(name, documentation, labels=labels), labels, values, sum)
 
 
 def _bounded(
-    family: GaugeMetricFamily | CounterMetricFamily,
+    family: core.GaugeMetricFamily | core.CounterMetricFamily,
     labels: Sequence[str],
     values: Labelled,
     rest: Callable[[Iterable[float]], float],
@@ -70,16 +103,15 @@ def histogram(
     bounds: Iterable[float],
     counts: Sequence[int],
     total: float,
-    examples: Sequence[Exemplar | None] = (),
+    examples: Sequence[Example | None] = (),
 ) -> Metric:
     """Of counts for each bucket, and of what is beyond the last bound; `total` is what was counted, added up."""
     words = (*(str(float(bound)) for bound in bounds), "+Inf")
-    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    library = _library("core")
+    buckets: list[tuple[object, ...]] = []
     for bound, count, example in zip(words, accumulate(counts), examples or [None] * len(words), strict=True):
-        buckets.append((bound, count) if example is None else (bound, count, example))
-    family = HistogramMetricFamily(name, documentation)
-    family.add_metric([], buckets, total)
-    return family
+        buckets.append((bound, count) if example is None else (bound, count, library.Exemplar(*example)))
+    return cast("Metric", library.HistogramMetricFamily(name, documentation, buckets, total))
 
 
 def program_metrics(duties: Duties, certificates: Certificates, labels: Mapping[str, str] = {}) -> Iterator[Metric]:
@@ -99,7 +131,7 @@ def program_metrics(duties: Duties, certificates: Certificates, labels: Mapping[
 def scraped(
     host: str,
     port: int,
-    registry: CollectorRegistry,
+    registry: Collector,
     *,
     allowed: Allowed | None,
     tls: ServerTls | OwnTls | None,
@@ -108,7 +140,7 @@ def scraped(
     """A server of all that is registered. Raises ConfigError where it can't listen, and SecurityError."""
 
     def render(accept: str) -> Page:
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = _library("exposition").choose_encoder(accept)
         return Page(encode(registry), content_type)
 
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from importlib import metadata
 
 from aliquot.common.errors import ConfigError
 
@@ -17,6 +16,8 @@ _REQUIREMENT = re.compile(
 
 def missing(extra: str, of: str = "aliquot") -> list[str]:
     """The distributions that this extra of another brings and that are not installed, in order of their names."""
+    from importlib import metadata  # noqa: PLC0415 - takes 2 MB, where nothing is missing for nothing
+
     found: set[str] = set()
     for line in metadata.requires(of) or ():
         match = _REQUIREMENT.match(line)
@@ -24,7 +25,7 @@ def missing(extra: str, of: str = "aliquot") -> list[str]:
             continue
         if match["name"] == of:  # an extra that is made of others
             found.update(name for other in match["extras"].split(",") for name in missing(other.strip(), of))
-        elif not _installed(match["name"]):
+        elif not list(metadata.distributions(name=match["name"])):
             found.add(match["name"])
     return sorted(found)
 
@@ -39,21 +40,17 @@ def require(what: str, extra: str) -> None:
         )
 
 
-def _installed(name: str) -> bool:
-    try:
-        metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def _run(program: str, extra: str, module: str) -> int:
     try:
-        require(program, extra)
-    except ConfigError as error:
-        sys.stderr.write(f"error: {error.explain()}\n")
-        return 2
-    return int(importlib.import_module(module).main() or 0)
+        main = importlib.import_module(module).main
+    except ImportError:
+        try:
+            require(program, extra)
+        except ConfigError as error:
+            sys.stderr.write(f"error: {error.explain()}\n")
+            return 2
+        raise
+    return int(main() or 0)
 
 
 def agent() -> int:

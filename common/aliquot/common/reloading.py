@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from aliquot.common import logging as common_logging
+from aliquot.common.duties import Duties
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)
@@ -31,14 +32,18 @@ class _Settings(Protocol):
 T = TypeVar("T", bound=_Settings)
 
 
-def read_again(current: T, read: Callable[[], T], live: Collection[str]) -> T:
-    """The settings that hold from now on; `live`: those that may change, by their names in a file (`elastic.idle`)."""
+def read_again(current: T, read: Callable[[], T], live: Collection[str], duties: Duties) -> T:
+    """The settings that hold from now on; `live`: those that may change, by their names in a file (`elastic.idle`).
+
+    Those that can't be read are a duty that fails, because the next start would end at them.
+    """
     try:
         wanted = read()
         common_logging.configure(wanted.log_level, json=wanted.log_json)
     except AliquotError as error:
-        log.error("settings stay as they are: %s", error.explain())  # noqa: TRY400 - what it says is enough
+        duties.tell("settings", f"they stay as they are: {error.explain()}")
         return current
+    duties.tell("settings")
     before, after = dict(leaves(current)), dict(leaves(wanted))
     changed = [name for name, value in after.items() if before[name] != value]
     for text, names in (

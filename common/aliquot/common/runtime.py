@@ -9,16 +9,10 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from importlib import metadata
 from typing import Any
 
-
-def version() -> str:
-    """Of the installed distribution."""
-    try:
-        return metadata.version("aliquot")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+VERSION = "0.1.0"
+"""As pyproject.toml says. What is installed could be asked, but asking takes a program 2 MB."""
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

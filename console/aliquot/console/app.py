@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError
-from aliquot.common.runtime import version
+from aliquot.common.runtime import VERSION
 from aliquot.console.api import (
     access,
     earlier,
@@ -70,7 +70,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     # Its own pages of documentation load scripts from elsewhere.
     app = FastAPI(
         title="aliquot",
-        version=version(),
+        version=VERSION,
         description="Exact parts of GPUs from one pool.",
         openapi_url=OPENAPI,
         docs_url=None,
@@ -100,7 +100,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
 @_probes.get("/api/v1")
 async def about() -> Response:
     """What this is."""
-    return answer({"name": "aliquot", "version": version(), "openapi": OPENAPI})
+    return answer({"name": "aliquot", "version": VERSION, "openapi": OPENAPI})
 
 
 @_probes.get("/healthz")

@@ -12,7 +12,7 @@ import sys
 from aliquot.client import AsyncPool
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
-from aliquot.common.runtime import version
+from aliquot.common.runtime import VERSION
 from aliquot.common.services import WORD, install_service
 from aliquot.common.tls import ClientTls
 from aliquot.console.app import make_app
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if words[:1] == [WORD]:
             return install_service("aliquot-console", words[1:])
-        settings = parse_settings(argv, version())
+        settings = parse_settings(argv, VERSION)
         common_logging.configure(settings.log_level, json=settings.log_json)
         serve(settings)
     except AliquotError as error:

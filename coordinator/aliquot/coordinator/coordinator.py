@@ -8,13 +8,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import AliquotError
-from aliquot.common.gauges import Gauge, measured, program_metrics, scraped
+from aliquot.common.gauges import Gauge, Metric, gauge, measured, process_metrics, program_metrics, scraped
 from aliquot.common.scraping import Answer, ScrapeServer, allowed_by
 from aliquot.common.validity import Certificates
 from aliquot.coordinator.core.books.enrolment import Generation
@@ -28,8 +24,8 @@ from aliquot.coordinator.parts import load
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
+from aliquot.coordinator.settings import stores
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.stores import make_journal, make_tracing, shared_leadership, single_leadership
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 
@@ -43,18 +39,19 @@ log = logging.getLogger(__name__)
 _MEET_S = 2.0
 
 
-class Coordinator(Collector):
+class Coordinator:
     """`start`, then `serve` until `stop`; made and run on one event loop. Metrics are collected on any thread."""
 
     def __init__(self, settings: Settings, *, journal: Journal | None = None, means: Means | None = None) -> None:
         """Raises ConfigError."""
         self._means = means or Means()
         self.settings = settings
-        self.journal = journal or make_journal(settings)
+        self.journal = journal or stores.make_journal(settings)
         self.address = ""
         self.metrics_address = ""
         self.view = View()
         self._certificates = Certificates(self._wall_ms, settings.tls.server_tls())
+        self._backup_missing = stores.make_backup_watch(settings, self.journal, self._wall_ms)
         self.metrics = self._measuring()
         self.gate = Gate()
         self.server = self._means.server([self.gate])
@@ -62,12 +59,13 @@ class Coordinator(Collector):
         """The parts that work while this coordinator leads; None before, and after it led."""
         self._garbage_collector = self._means.garbage_collector()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
-        self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
-        self._tracing = make_tracing(settings, self._means.version)
+        access, clock = settings.access, self._means.clock(0)
+        self._means.logins(access.oidc, access.pods, clock, self.metrics.duties.tell)
+        self._tracing = stores.make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._seat = shared_leadership(settings, self.journal)
-        self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
+        self._seat = stores.shared_leadership(settings, self.journal)
+        self._leadership: Leadership = self._seat or stores.single_leadership(settings, self.journal)
         self.standby: Standby | None = None if self._seat is None else load("standby")(self._seat, self._refer_to)
         self._following: asyncio.Task[None] | None = None
         self._leads = False
@@ -162,6 +160,8 @@ class Coordinator(Collector):
     def _measuring(self) -> Metrics:
         metrics = Metrics(self.view, self._wall_ms)
         metrics.duties.watch("certificate", self._certificates.look)
+        if self._backup_missing is not None:
+            metrics.duties.watch("backup", self._backup_missing)
         return metrics
 
     def _paused(self, seconds: float) -> None:
@@ -232,13 +232,10 @@ class Coordinator(Collector):
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
-            registry = CollectorRegistry()
-            registry.register(self)
-            ProcessCollector(registry=registry)
             self._scrape = scraped(
                 host,
                 port,
-                registry,
+                self,
                 probes={"/healthz": self._live, "/readyz": self._ready},
                 allowed=allowed_by(host, settings.metrics_token_file, self._may_scrape),
                 tls=tls,
@@ -263,15 +260,16 @@ class Coordinator(Collector):
         yield from metrics.collect()
         metrics.duties.look()
         yield from program_metrics(metrics.duties, self._certificates)
+        yield from process_metrics()
         yield from measured(self._gauges)
         yield self._clocks()
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
 
-    def _clocks(self) -> GaugeMetricFamily:
+    def _clocks(self) -> Metric:
         """How far clocks are apart, as far as they are compared."""
         text = "How far a clock is ahead of another's: of this coordinator's machine, and of the pool's time itself"
-        family = GaugeMetricFamily("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
+        family = gauge("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
         if self._seat is not None:
             family.add_metric(("machine", "database"), self._seat.clock_ahead_ms / 1000)
         keeper = self.leading.timekeeper if self.leading is not None else None

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
 from aliquot.common.clock import Clock
+from aliquot.common.gauges import Metric, gauge
 from aliquot.coordinator.core.commands import ExpectDemand, NoteDemand
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.rpc.foretelling import Foretelling
+from aliquot.coordinator.rpc.service import Foretelling
 from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.wire.forecasts import forecast_message, write_start
 from aliquot.coordinator.writing.writer import Writer
@@ -80,10 +78,10 @@ class Forecasting(Foretelling):
 
     def collect(self) -> Iterator[Metric]:
         """As they are now. On the scraper's thread."""
-        yield GaugeMetricFamily(
+        yield gauge(
             "aliquot_demand_milli", "Thousandths of devices that are held or waited for", value=self.meter.milli
         )
-        yield GaugeMetricFamily(
+        yield gauge(
             "aliquot_demand_history_seconds",
             "How much of the past demand is known",
             value=len(self._view.books.demand.numbers) * _HOUR_S,

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.metrics_core import Metric
-
-from aliquot.common.gauges import Gauge, measured
+from aliquot.common.gauges import Gauge, Metric, counter, measured
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
@@ -80,7 +77,7 @@ class LeadersGauges:
         yield from self._use.collect()
         for collect in self._more:
             yield from collect()
-        yield CounterMetricFamily(
+        yield counter(
             "aliquot_watchers_compacted",
             "Watchers that were too slow, or had to begin anew, and list again",
             value=self._hub.compacted,

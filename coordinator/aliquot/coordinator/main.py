@@ -19,13 +19,12 @@ from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import beat, notify
 from aliquot.common.reloading import read_again
-from aliquot.common.runtime import allow_many_connections, event_loop_factory, say_ready, version
+from aliquot.common.runtime import VERSION, allow_many_connections, event_loop_factory, say_ready
 from aliquot.common.services import WORD, install_service
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.rpc.admin_socket import AdminSocket
 from aliquot.coordinator.settings.arguments import parse_settings
-from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.reloading import LIVE
+from aliquot.coordinator.settings.config import LIVE, Settings
 from aliquot.coordinator.settings.stores import make_journal
 from aliquot.coordinator.settings.user_policies import discover, require
 from aliquot.coordinator.writing.journal.base import Journal
@@ -42,7 +41,7 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
         loop.add_signal_handler(number, coordinator.stop)
 
     def hang_up() -> None:
-        coordinator.adopt(read_again(coordinator.settings, read, LIVE))
+        coordinator.adopt(read_again(coordinator.settings, read, LIVE, coordinator.metrics.duties))
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()
@@ -69,7 +68,7 @@ def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = 
     try:
         if words[:1] == [WORD]:
             return install_service("aliquot-coordinator", words[1:])
-        read = partial(parse_settings, argv, version())
+        read = partial(parse_settings, argv, VERSION)
         settings = read()
         common_logging.configure(settings.log_level, json=settings.log_json)
         discover()

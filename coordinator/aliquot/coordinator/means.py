@@ -9,13 +9,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import grpc
 
 from aliquot.common.clock import Clock, SystemClock
+from aliquot.common.duties import Tell
 from aliquot.common.ids import IdGenerator
-from aliquot.common.runtime import version
+from aliquot.common.runtime import VERSION
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.rpc.server import Server, Serving
@@ -37,7 +38,7 @@ class Means:
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
     garbage_collector: Callable[[], GarbageCollector] = GarbageCollector
-    logins: Callable[[OidcSettings, PodSettings, Clock], Logins] = Logins
+    logins: Callable[[OidcSettings, PodSettings, Clock, Tell], Logins] = Logins
     """Who vouches for callers."""
-    version: str = field(default_factory=version)
+    version: str = VERSION
     """Of the program, as agents and launchers are told."""

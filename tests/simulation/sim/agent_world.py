@@ -57,7 +57,7 @@ def world_of(node: SimNode) -> World:
         signaller=TellingSignaller,
         records=SimRecords(),
         boot_id=lambda: node.boot_id,
-        version=lambda: "0",
+        version="0",
         open_identity=lambda path, configured, uuids: Identity.open(path, configured, uuids, SimFiles(node.disk)),
         open_checkpoint=lambda directory, boot_id: Checkpoint.open(directory, boot_id, SimFiles(node.disk)),
         open_cgroups=lambda node_id, base: _tree(node),

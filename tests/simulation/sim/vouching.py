@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aliquot.common.clock import Clock
+from aliquot.common.duties import Tell
 from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings, Vouched
@@ -32,8 +33,8 @@ def read_voucher(text: str) -> tuple[str, int, tuple[tuple[int, str], ...]]:
 class SimLogins(Logins):
     """Takes the provider's word, and nobody else's."""
 
-    def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock) -> None:
-        super().__init__(oidc, pods, clock)
+    def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock, tell: Tell) -> None:
+        super().__init__(oidc, pods, clock, tell)
         self._clock = clock
 
     async def vouch(self, request: access_pb2.LoginRequest) -> Vouched:

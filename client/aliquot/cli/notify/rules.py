@@ -19,7 +19,7 @@ from aliquot.cli._document import Found, Shape, each, read_file, text
 from aliquot.cli.notify.notices import Rule
 from aliquot.common.errors import ConfigError
 from aliquot.common.files import naming, read_text
-from aliquot.common.https import check_url
+from aliquot.common.urls import check_url
 
 
 def read_rules(path: Path) -> list[Rule]:

@@ -12,7 +12,7 @@ from aliquot.cli._table import table_of
 from aliquot.common import logging as common_logging
 from aliquot.common.entry import Entry
 from aliquot.common.errors import ConfigError
-from aliquot.common.https import check_url
+from aliquot.common.urls import check_url
 from aliquot.common.utilisation import USUAL_BOUNDS, USUAL_WEIGHTS, Bounds, Weights
 from aliquot.console.monitor.app import make_app
 from aliquot.console.monitor.rating import COLUMNS, NUMBERS, Row, shown, stats

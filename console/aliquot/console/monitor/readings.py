@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from aliquot.common.https import HttpError, exchange
+from aliquot.common.https import exchange
+from aliquot.common.urls import HttpError
 
 ANSWER_BYTES_MAX: Final = 64 << 20
 QUERY_S: Final = 30.0

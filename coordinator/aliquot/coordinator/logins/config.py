@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from aliquot.common.errors import AliquotError
-from aliquot.common.https import check_url
 from aliquot.common.names import validate_tenant
+from aliquot.common.urls import check_url
 from aliquot.coordinator.core.books.roles import Grant, Role
 
 RoleName = Literal["viewer", "user", "manager", "operator", "admin", "metrics", "console"]

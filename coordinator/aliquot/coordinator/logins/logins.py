@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aliquot.common.clock import Clock
+from aliquot.common.duties import Tell
 from aliquot.coordinator.errors import LoginNotOffered
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings, Vouched
 from aliquot.coordinator.parts import load
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 class Logins:
     """Those that the settings name."""
 
-    def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock) -> None:
+    def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock, tell: Tell) -> None:
         # Both check signatures, with libraries that take as much memory as all of our own modules.
-        self._oidc: OidcLogins | None = load("login by OpenID")(oidc, clock) if oidc.issuer else None
+        self._oidc: OidcLogins | None = load("login by OpenID")(oidc, clock, tell) if oidc.issuer else None
         self._pods: PodLogins | None = load("login of pods")(pods, clock) if pods.rules or pods.nodes else None
 
     def describe(self) -> access_pb2.DescribeLoginResponse:

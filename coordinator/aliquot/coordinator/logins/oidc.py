@@ -16,6 +16,7 @@ from joserfc import jws, jwt
 from joserfc.errors import BadSignatureError, ClaimError, ExpiredTokenError, JoseError, SecurityWarning
 
 from aliquot.common.clock import Clock
+from aliquot.common.duties import Tell
 from aliquot.common.errors import ConfigError
 from aliquot.common.https import Answer, exchange
 from aliquot.common.names import plain_text
@@ -35,11 +36,12 @@ _EXPIRY_S_MAX: Final = 1 << 40
 class OidcLogins:
     """What one provider says. On the event loop."""
 
-    def __init__(self, settings: OidcSettings, clock: Clock) -> None:
+    def __init__(self, settings: OidcSettings, clock: Clock, tell: Tell) -> None:
         self.settings = settings
         self._clock = clock
         context = _context(settings) if settings.issuer.startswith("https") else None
-        self._provider = Provider(settings.issuer, functools.partial(_fetch, context=context), clock)
+        fetch = functools.partial(_fetch, context=context)
+        self._provider = Provider(settings.issuer, fetch, clock, functools.partial(tell, "openid-keys"))
         self._by = f"oidc:{urlsplit(settings.issuer).hostname}"
 
     async def vouch(self, text: str, nonce: str = "") -> Vouched:

@@ -18,9 +18,10 @@ from joserfc.errors import JoseError
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.https import Answer, HttpError, exchange
+from aliquot.common.https import Answer, exchange
 from aliquot.common.latest import Latest
 from aliquot.common.names import plain_text
+from aliquot.common.urls import HttpError
 from aliquot.coordinator.core.books.access import PODS
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
 from aliquot.coordinator.logins.config import PodSettings, Vouched

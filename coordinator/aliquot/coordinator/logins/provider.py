@@ -17,7 +17,8 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.common.https import Answer, check_url
+from aliquot.common.https import Answer
+from aliquot.common.urls import check_url
 from aliquot.coordinator.errors import ProviderUnavailable
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,10 @@ PublicKey = RSAKey | ECKey | OKPKey
 class Provider:
     """One issuer's keys. On the event loop."""
 
-    def __init__(self, issuer: str, fetch: Fetch, clock: Clock) -> None:
+    def __init__(self, issuer: str, fetch: Fetch, clock: Clock, tell: Callable[[str], None]) -> None:
+        """`tell` is told why the keys can't be had, and with nothing that they can."""
         self.issuer = issuer
+        self._tell = tell
         self._fetch = fetch
         self._clock = clock
         self._keys: tuple[PublicKey, ...] = ()
@@ -109,8 +112,7 @@ class Provider:
         else:
             self._failure = ""
             self._fetched_ms = self._clock.monotonic_ms()
-            return
-        log.warning("the keys of %s can't be had: %s", self.issuer, self._failure)
+        self._tell(self._failure and f"the keys of {self.issuer} can't be had: {self._failure}")
 
     async def _keys_url(self) -> str:
         found = await self._get(self.issuer.rstrip("/") + _DISCOVERY)

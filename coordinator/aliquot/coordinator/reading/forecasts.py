@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
 from aliquot.common.clock import Clock
-from aliquot.common.gauges import gauges_by
+from aliquot.common.gauges import Metric, counter, gauge, gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.forecast.messages import Answer
@@ -65,7 +62,7 @@ class DemandForecasts:
 
     def collect(self) -> Iterator[Metric]:
         """As they are now."""
-        milli = GaugeMetricFamily(
+        milli = gauge(
             "aliquot_forecast_milli",
             "Thousandths of devices that demand is expected to be; bound low and high hold 90 % of what comes",
             labels=["series", "ahead", "bound"],
@@ -159,4 +156,4 @@ class StartForecasts(Follower):
                 self.naive_error_s,
             ),
         ):
-            yield CounterMetricFamily(name, words, value=value)
+            yield counter(name, words, value=value)

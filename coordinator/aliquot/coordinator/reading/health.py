@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
-from aliquot.common.gauges import counters_by, gauges_by, histogram
+from aliquot.common.gauges import Metric, counters_by, gauge, gauges_by, histogram
 from aliquot.coordinator.core.books.health.records import (
     INTERVAL_BOUNDS_S,
     OUT,
@@ -33,8 +30,8 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
     yield gauges_by(["state"], "aliquot_cards_unwell", "Cards that incidents are about, by state", states)
     causes = [([cause], count) for cause, count in sorted(by_cause.items())]
     yield gauges_by(["cause"], "aliquot_cards_out", "Cards that are out of service, by cause", causes)
-    yield GaugeMetricFamily("aliquot_incidents_open", "Incidents that are not over", value=len(health.incidents))
-    yield GaugeMetricFamily(
+    yield gauge("aliquot_incidents_open", "Incidents that are not over", value=len(health.incidents))
+    yield gauge(
         "aliquot_incident_oldest_seconds",
         "Since 1970: when the oldest incident began whose cards are out of service; 0: none is",
         value=oldest_ms / 1000,

@@ -15,12 +15,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
 from aliquot.common.duties import Duties
-from aliquot.common.gauges import counters_by, gauges_by, histogram
+from aliquot.common.gauges import Example, Metric, counter, counters_by, gauge, gauges_by, histogram
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
@@ -45,7 +41,7 @@ class Histogram:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-        self._examples: list[Exemplar | None] = [None] * (len(bounds) + 1)
+        self._examples: list[Example | None] = [None] * (len(bounds) + 1)
         """Of each bucket, the latest value that says whose it was."""
 
     def observe(self, value: float) -> None:
@@ -57,7 +53,7 @@ class Histogram:
         """Count one value that a lease had at that time, and keep it as its bucket's exemplar."""
         trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
         labels = {"trace_id": trace_id, "lease_id": lease.lease_id}
-        self._examples[bisect_left(self._bounds, value)] = Exemplar(labels, value, at_ms / 1000)
+        self._examples[bisect_left(self._bounds, value)] = labels, value, at_ms / 1000
         self.observe(value)
 
     def collect(self) -> Metric:
@@ -71,7 +67,7 @@ _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
 """Reasons for which the coordinator is to blame and not who called."""
 
 
-class Metrics(Collector, Follower):
+class Metrics(Follower):
     """What is counted and timed, and sums of the View. The writer reports to it, and it follows what is durable."""
 
     def __init__(self, view: View, now_ms: Callable[[], int]) -> None:
@@ -181,9 +177,9 @@ class Metrics(Collector, Follower):
         yield self.preempted.collect("aliquot_preemptions", "Leases told to give way and to wait again", "reason")
         yield self.outcomes.collect("aliquot_jobs", "What became of what ran in leases that have ended", "outcome")
         totals = self._view.totals
-        yield GaugeMetricFamily("aliquot_durable_facts", "Number of the last durable fact", value=self._view.seq)
-        yield GaugeMetricFamily("aliquot_leader_epoch", "The leader epoch", value=self._view.leader_epoch)
-        yield GaugeMetricFamily("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)
+        yield gauge("aliquot_durable_facts", "Number of the last durable fact", value=self._view.seq)
+        yield gauge("aliquot_leader_epoch", "The leader epoch", value=self._view.leader_epoch)
+        yield gauge("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)
         by_state = {state.name: count for state, count in totals.by_lease_state.items()}
         for name, documentation, label, numbers in (
             ("aliquot_nodes", "Nodes by liveness", "state", totals.by_node_state),
@@ -213,7 +209,7 @@ def _change_of_shape(old: Lease, new: Lease) -> str:
 
 
 def _counter(name: str, documentation: str, value: float) -> Metric:
-    return CounterMetricFamily(name, documentation, value=value)
+    return counter(name, documentation, value=value)
 
 
 def _single(values: Mapping[str, float]) -> list[tuple[list[str], float]]:

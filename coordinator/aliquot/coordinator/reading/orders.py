@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
+from aliquot.common.gauges import Metric, counter, gauge
 from aliquot.coordinator.core.books.capacity import OVER, CapacityBooks, OrderState, Way
 
 SHAPES_MAX = 64
@@ -22,20 +20,20 @@ def order_metrics(books: CapacityBooks) -> Iterator[Metric]:
     orders = [order for order in list(books.orders.values()) if order.shape in shapes]
     by_state = Counter((order.shape, order.way, order.state) for order in orders)
     here = Counter(slot.shape for slot in list(books.slots.values()) if slot.here_ms)
-    open_now = GaugeMetricFamily("aliquot_node_orders_open", "Orders of nodes", labels=["shape", "way", "state"])
-    there = GaugeMetricFamily("aliquot_shape_nodes", "Nodes of a shape", labels=["shape", "phase"])
-    most = GaugeMetricFamily("aliquot_shape_nodes_limit", "Nodes of a shape that there may be", labels=["shape"])
-    oldest = GaugeMetricFamily(
+    open_now = gauge("aliquot_node_orders_open", "Orders of nodes", labels=["shape", "way", "state"])
+    there = gauge("aliquot_shape_nodes", "Nodes of a shape", labels=["shape", "phase"])
+    most = gauge("aliquot_shape_nodes_limit", "Nodes of a shape that there may be", labels=["shape"])
+    oldest = gauge(
         "aliquot_node_order_oldest_seconds",
         "Since 1970: when the oldest open order was given; 0: none is open",
         labels=["shape", "way"],
     )
-    due = GaugeMetricFamily(
+    due = gauge(
         "aliquot_node_order_due_seconds",
         "Since 1970: when the open order should have been done that is due first; 0: none is open",
         labels=["shape", "way"],
     )
-    rests = GaugeMetricFamily(
+    rests = gauge(
         "aliquot_shape_resting_until_seconds",
         "Since 1970: until when a shape is not ordered, because it could not be had; 0: it may be ordered",
         labels=["shape"],
@@ -56,11 +54,11 @@ def order_metrics(books: CapacityBooks) -> Iterator[Metric]:
         rest = resting.get(name)
         rests.add_metric([name], rest.until_ms / 1000 if rest is not None else 0)
     yield from (open_now, oldest, due, there, most, rests)
-    over = CounterMetricFamily("aliquot_node_orders", "Orders of nodes that are over", labels=["shape", "way", "state"])
+    over = counter("aliquot_node_orders", "Orders of nodes that are over", labels=["shape", "way", "state"])
     for (name, way, state), count in sorted(dict(books.over).items())[: SHAPES_MAX * len(Way) * len(OVER)]:
         over.add_metric([name, way.name, state.name], count)
     yield over
-    kept = GaugeMetricFamily(
+    kept = gauge(
         "aliquot_headroom_wanted_ratio",
         "Part of a pool that is to stay free when nodes are given back, and part that is kept free by ordering ahead",
         labels=["pool", "kind"],

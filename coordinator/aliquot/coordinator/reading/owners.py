@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
-from aliquot.common.gauges import LABELS_MAX, OTHER, gauges_by
+from aliquot.common.gauges import LABELS_MAX, OTHER, Metric, counter, gauge, gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
 from aliquot.coordinator.core.books.tenancy.specs import Amount
@@ -41,7 +38,7 @@ class OwnerCounts:
 
     def collect(self, name: str, documentation: str, label: str) -> Metric:
         """As a counter; on any thread."""
-        family = CounterMetricFamily(name, documentation, labels=["tenant", "queue", label])
+        family = counter(name, documentation, labels=["tenant", "queue", label])
         for key, value in list(self._counts.items()):
             family.add_metric(key, value)
         return family
@@ -89,14 +86,12 @@ def quota_metrics(books: DurableBooks, now_ms: int) -> Iterator[Metric]:
         ("share_milli", "aliquot_quota_share_milli", "Thousandths of devices"),
         ("memory_bytes", "aliquot_quota_memory_bytes", "Device memory"),
     ):
-        family = GaugeMetricFamily(
-            name, f"{what}: guaranteed, the limit, and held of it", labels=["kind", "name", "bound"]
-        )
+        family = gauge(name, f"{what}: guaranteed, the limit, and held of it", labels=["kind", "name", "bound"])
         for labels, amount in amounts:
             if (value := getattr(amount, unit)) >= 0:
                 family.add_metric(labels, value)
         yield family
-    used = GaugeMetricFamily(
+    used = gauge(
         "aliquot_budget_used_ratio", "Part of its budget of this period that a tenant has used up", labels=["tenant"]
     )
     for name, meter in list(books.meters.items())[:LABELS_MAX]:

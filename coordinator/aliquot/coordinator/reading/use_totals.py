@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
-from aliquot.common.gauges import gauges_by
+from aliquot.common.gauges import Metric, counter, gauge, gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.use import QUIET, UseState
 from aliquot.coordinator.reading.outbox import Follower
@@ -70,10 +67,10 @@ class UseTotals(Follower):
             "Thousandths of devices that a tenant holds and does nothing with",
             [([tenant], milli) for tenant, milli in Counter(dict(self._quiet_milli)).most_common()],
         )
-        yield GaugeMetricFamily(
+        yield gauge(
             "aliquot_lent_share_milli", "Thousandths of devices whose idle holders lend them", value=self._lent_milli
         )
-        yield CounterMetricFamily("aliquot_idle_warnings", "Warnings of idleness", value=self._warnings)
+        yield counter("aliquot_idle_warnings", "Warnings of idleness", value=self._warnings)
 
 
 def _use_of(lease: Lease | None) -> _Use | None:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator
 from itertools import islice
 
-from aliquot.common import limits
+from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.nodes import Node
@@ -15,7 +15,6 @@ from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
 from aliquot.coordinator.core.values.errors import no_node
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
-from aliquot.coordinator.rpc.foretelling import read_series
 from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
 from aliquot.coordinator.wire.calls import page_size, stated_reason, streamed, unary
@@ -250,7 +249,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     @unary
     async def Forecast(self, request: pb.ForecastRequest) -> pb.ForecastResponse:
         """Demand as it was and as it is expected to be."""
-        only = read_series(request)
+        only = _read_series(request)
         if only is not None and only.startswith("tenant/"):
             caller().must(Action.READ_LEASES, only.removeprefix("tenant/"))
 
@@ -279,3 +278,18 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         if token[:1] != "n" or len(token) > limits.MAX_NODE_CHARS + 1:
             raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
         return node_ids[bisect_right(node_ids, token[1:]) :]
+
+
+_SERIES_KINDS = ("pool", "model", "tenant", "class")
+
+
+def _read_series(request: pb.ForecastRequest) -> str | None:
+    """The series that is asked for; None: all. Raises InvalidFieldError."""
+    if not request.HasField("series"):
+        return None
+    kind, name = request.series.kind, request.series.name
+    if not kind and not name:
+        return ""
+    if kind not in _SERIES_KINDS:
+        raise InvalidFieldError("series.kind", f"{kind[:32]!r} is none of {', '.join(_SERIES_KINDS)}")
+    return f"{kind}/{names.validate_text(name, 'series.name', limits.MAX_REASON_CHARS)}"

@@ -17,6 +17,26 @@ from aliquot.coordinator.rpc.rates import CallerBounds
 from aliquot.coordinator.writing.interfaces import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
+LIVE = frozenset(
+    {
+        "log_level",
+        "log_json",
+        "access.burst",
+        "access.requests_per_s",
+        "access.streams_max",
+        "agents.idle_window",
+        "agents.use_looked_at_every",
+        "agents.use_told_every",
+        "elastic.idle",
+        "elastic.rest",
+        "limits.commands_queued_max",
+        "limits.commands_wait_max",
+        "limits.requests_queued_max",
+        "mig.patience",
+        "mig.rest",
+    }
+)
+"""What SIGHUP may change at once, as earlier decisions do not depend on it; docs/operations.md lists them."""
 
 
 def default_journal() -> str:
@@ -172,6 +192,10 @@ class Settings:
     log_level: str = "info"
     log_json: bool = False
     snapshot_every_facts: int = 200_000
+    backup_within: DurationMs = field(default=DurationMs(0))
+    """An SQLite journal that was not backed up (`aliquot journal backup`) for so long is told of: the duty `backup`. 0:
+    nobody expects backups.
+    """
     fsync_delay_ms: int = 0
     """Makes every commit as slow as a slow disk: for measurements only."""
     tls: TlsSettings = TlsSettings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import socket
 from collections.abc import Callable
@@ -85,6 +86,28 @@ def make_compaction(
         prune=prune,
         tell=tell,
     )
+
+
+def make_backup_watch(settings: Settings, journal: Journal, now_ms: Callable[[], int]) -> Callable[[], str] | None:
+    """What says why backups are missing, empty where none is; None: nobody expects any. Raises ConfigError."""
+    within_ms = settings.backup_within
+    if not within_ms:
+        return None
+    if not isinstance(journal, SqliteJournal):
+        raise ConfigError(
+            "backup_within is for a journal in a file", hint="watch PostgreSQL's backups by what makes them"
+        )
+    began_s = now_ms() / 1000
+
+    def missing() -> str:
+        last_s = journal.backed_up_s()
+        if now_ms() - (last_s or began_s) * 1000 <= within_ms:
+            return ""
+        when = dt.datetime.fromtimestamp(last_s, dt.UTC).isoformat(timespec="minutes")
+        last = f"the last is of {when}" if last_s else "there has been none since this coordinator began"
+        return f"no backup within {within_ms}: {last}"
+
+    return missing
 
 
 def make_tracing(settings: Settings, version: str) -> Tracing | None:

@@ -5,7 +5,8 @@ Found once, when the coordinator or `aliquot plan` starts; the core only ever se
 
 from __future__ import annotations
 
-from importlib import metadata
+import sys
+from pathlib import Path
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement import POLICIES, Policy
@@ -16,7 +17,12 @@ ENTRY_POINTS = "aliquot.policies"
 
 def discover() -> list[str]:
     """Make every installed policy known; returns their names. Raises `ConfigError` for one that is none."""
-    found = []
+    found: list[str] = []
+    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
+    if not any(f"[{ENTRY_POINTS}]" in file.read_text("utf-8", errors="replace") for file in files):
+        return found
+    from importlib import metadata  # noqa: PLC0415 - takes 2 MB, and most coordinators have no policy to find
+
     for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         register(entry.load(), entry.name)
         found.append(entry.name)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.placement.sampling import FragmentationSampler
+from aliquot.coordinator.core.placement.fragmentation import FragmentationSampler
 from aliquot.coordinator.reading.metrics import Metrics
 
 REST_S = 5.0

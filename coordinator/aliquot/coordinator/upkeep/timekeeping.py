@@ -10,7 +10,6 @@ before: time passes at half its pace until the clock has caught up, so that leas
 from __future__ import annotations
 
 import logging
-import statistics
 
 from aliquot.common.clock import Clock
 from aliquot.common.latest import Latest
@@ -61,7 +60,7 @@ class Timekeeper(Clock):
     @property
     def machine_ahead_of_agents_ms(self) -> int:
         """How far this machine's clock is ahead of most agents', as of their last connection; 0 where none has said."""
-        return statistics.median_low(self._ahead_ms.values()) if self._ahead_ms else 0
+        return sorted(self._ahead_ms.values())[(len(self._ahead_ms) - 1) // 2] if self._ahead_ms else 0
 
     def heard(self, node_id: str, wall_ms: int) -> None:
         """An agent has said what its clock shows; 0: it has not."""

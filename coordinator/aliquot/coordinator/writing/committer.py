@@ -6,7 +6,6 @@ dropped in small steps.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from aliquot.coordinator.core.state import State
@@ -16,8 +15,6 @@ from aliquot.coordinator.writing.interfaces import Publisher, WriterMetrics
 from aliquot.coordinator.writing.journal.base import Group, Journal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
 from aliquot.coordinator.writing.open_group import OpenGroup
-
-log = logging.getLogger(__name__)
 
 _PRUNE_EVERY_NS = 200_000_000
 _PRUNE_GROUPS = 200
@@ -154,8 +151,7 @@ class Committer:
         self._pruned_ns = self._begin()
 
         def done(dropped: int | None, error: BaseException | None) -> None:
-            if error is not None:
-                log.warning("old journal records could not be dropped: %s", error)
+            self._metrics.duties.tell("pruning", "" if error is None else f"old records can't be dropped: {error}")
             if error is not None or not dropped:
                 self._prune_up_to = 0
             self._end()

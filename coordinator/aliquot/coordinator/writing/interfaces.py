@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from aliquot.common.duties import Duties
 from aliquot.coordinator.writing.commits import Commit
 
 
@@ -20,6 +21,10 @@ class Publisher(Protocol):
 
 class WriterMetrics(Protocol):
     """What is measured of the writer."""
+
+    @property
+    def duties(self) -> Duties:
+        """Where it tells what it fails to do again and again."""
 
     def decided(self, took_ns: int) -> None:
         """One command was decided and applied."""

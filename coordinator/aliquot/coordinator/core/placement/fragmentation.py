@@ -14,10 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import DeviceClass, Inventory
+from aliquot.coordinator.core.placement.engine import Engine
+from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 Floats = npt.NDArray[np.float32]
+
+STEP_ROWS = 256
+"""Nodes measured at once: about a millisecond for the forty or so types that make up most of a mix."""
+
+TYPES_MAX = 64
 
 
 class Mix:
@@ -156,3 +163,35 @@ def _share(demand: Demand) -> int:
 def _type_key(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, ...], ...]]:
     """Larger types first among equally frequent ones."""
     return -demand.cpu_milli, -_share(demand), -demand.count, demand.models
+
+
+class FragmentationSampler:
+    """Measures one engine's pool, again and again: a few rows at a time, so that no decision waits for it.
+
+    A pass takes many steps, and the pool changes meanwhile: the figure is an average over the time of the pass.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.latest: dict[tuple[str, str], Fragmentation] = {}
+        """By (pool, model), as of the last whole pass; empty as long as nothing has arrived to be of use to."""
+        self._mix = Mix(())
+        self._sums = Sums()
+        self._row = 0
+        self._layout = -1
+
+    def step(self) -> bool:
+        """Measure the next rows; True when that ended a pass."""
+        inventory = self.engine.inventory
+        if self._row == 0 or self._layout != inventory.layout_version:
+            types = typical(by_share(self.engine.mix.counts, reference_bytes(inventory)))
+            self._mix, self._sums, self._row = Mix(types[:TYPES_MAX]), Sums(), 0
+            self._layout = inventory.layout_version
+        end = min(self._row + STEP_ROWS, inventory.table.rows)
+        self._sums.add(inventory, self._mix, np.arange(self._row, end))
+        self._row = end
+        if end < inventory.table.rows:
+            return False
+        self.latest = self._sums.by_class(self._mix)
+        self._row = 0
+        return True

@@ -88,16 +88,18 @@ class Matcher:
         return room(self._inventory, demand, shape, empty=True) >= demand.gang_size
 
     def _of_models(self, demand: Demand, models: tuple[str, ...]) -> list[Match]:
-        """The smallest profile of each model that can be had; the smallest of all first. Of a gang that either will do
-        for, it is enough that one member can: others may be on undivided cards.
+        """The smallest profile of each model that has room for all members; the smallest of all first. Of a gang that
+        either will do for, one with room for some where none has for all: others may be on undivided cards.
         """
-        members = 1 if either(demand) else demand.gang_size
+        candidates = sorted(self._large_enough(demand, models))
         chosen: dict[str, Match] = {}
-        for compute_milli, memory_bytes, model, profile, may_be_cut in sorted(self._large_enough(demand, models)):
-            if model not in chosen:
-                named = replace(demand, mig_profile=profile, models=((model,),), or_mig=False)
-                if may_be_cut or self._room(replace(named, gang_size=members), shape_of(named, (model,))):
-                    chosen[model] = Match(compute_milli, memory_bytes, named)
+        for members in (demand.gang_size, 1) if either(demand) else (demand.gang_size,):
+            for compute_milli, memory_bytes, model, profile, may_be_cut in candidates:
+                if model not in chosen:
+                    named = replace(demand, mig_profile=profile, models=((model,),), or_mig=False, gang_size=members)
+                    if may_be_cut or self._room(named, shape_of(named, (model,))):
+                        bound = replace(named, gang_size=demand.gang_size)
+                        chosen[model] = Match(compute_milli, memory_bytes, bound)
         return sorted(chosen.values(), key=lambda match: match[:2])
 
     def _large_enough(self, demand: Demand, models: tuple[str, ...]) -> set[tuple[int, int, str, str, bool]]:

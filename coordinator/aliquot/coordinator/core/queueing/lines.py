@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec, upwards
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.queueing.slowdown import SLACK_MAX_MS, slack_ms
 from aliquot.coordinator.core.values.types import Demand
+
+_K = TypeVar("_K")
 
 Rank = tuple[int, int]
 """(virtual time of arrival in ms, arrival): smaller is tried earlier. Arrivals are unique, so ranks are."""
@@ -86,6 +87,15 @@ def line_of(lease: Lease) -> LineKey:
     return LineKey(lease.request.demand, lease.avoid_device_uuids, lease.request.priority, len(lease.preempted_at_ms))
 
 
+def _count(counts: dict[_K, int], key: _K, more: int) -> None:
+    """Keep what is not zero. Not a `Counter`, whose own methods cost a replay of facts 4 %: each lease comes here."""
+    left = counts.get(key, 0) + more
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+
+
 class TenantLines:
     """What one tenant has waiting in one queue."""
 
@@ -95,7 +105,8 @@ class TenantLines:
         self.lines: dict[LineKey, list[tuple[Rank, str]]] = {}
         self.heads: list[tuple[Rank, str, LineKey]] = []
         """Those of every line that are tried, in order."""
-        self.priorities: Counter[int] = Counter()
+        self.priorities: dict[int, int] = {}
+        """How many of each priority wait."""
         self.size = 0
         self._shown: dict[LineKey, int] = {}
         """How many of each line, from its beginning, are among `heads`."""
@@ -113,7 +124,7 @@ class TenantLines:
             self._shown[key] = shown + 1
             self._show(entry, key)
         self._expose(key)
-        self.priorities[key.priority] += 1
+        _count(self.priorities, key.priority, 1)
         self.size += 1
 
     def remove(self, rank: Rank, lease_id: str, key: LineKey) -> None:
@@ -126,9 +137,7 @@ class TenantLines:
             self._shown[key] -= 1
             self._hide(rank)
         self._expose(key)
-        self.priorities[key.priority] -= 1
-        if not self.priorities[key.priority]:
-            del self.priorities[key.priority]
+        _count(self.priorities, key.priority, -1)
         self.size -= 1
 
     def serve(self, lease_id: str, key: LineKey, *, served: bool) -> None:
@@ -179,7 +188,7 @@ class WaitingLines:
         """Queue -> tenant -> what it has waiting there, none of it empty."""
         self._where: dict[str, Place] = {}
         self._resting: dict[str, None] = {}
-        self._below: Counter[str] = Counter()
+        self._below: dict[str, int] = {}
         """How many wait, resting ones too, of each tenant and all below it. Kept with every lease, since any may get a
         ceiling.
         """
@@ -199,7 +208,7 @@ class WaitingLines:
         place = Place(queue, tenant, rank_of(lease, self._tenancy.queue_spec(queue)), line_of(lease), resting)
         self._where[lease.lease_id] = place
         for name in upwards(tenant):
-            self._below[name] += 1
+            _count(self._below, name, 1)
         if resting:
             self._resting[lease.lease_id] = None
         else:
@@ -218,9 +227,7 @@ class WaitingLines:
         """Take a lease out; it must be there."""
         place = self._where.pop(lease.lease_id)
         for name in upwards(place.tenant):
-            self._below[name] -= 1
-            if not self._below[name]:
-                del self._below[name]
+            _count(self._below, name, -1)
         if place.resting:
             del self._resting[lease.lease_id]
             return

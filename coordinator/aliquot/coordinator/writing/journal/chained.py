@@ -84,6 +84,11 @@ class StoredJournal(ChainedJournal):
     def raise_leader_epoch(self, at_least: int = 0) -> int:
         """Durably take the next leader epoch, or a higher one."""
 
+    def fills(self, *, whole: bool) -> None:
+        """A copy is being written into it, or is whole now. Until then nobody may take it for a journal, whatever
+        becomes of who writes it: half of one looks like a whole one. A file has another name meanwhile.
+        """
+
     def snapshots(self) -> Iterator[StoredSnapshot]:
         """See `Journal.snapshots`."""
         return self.snapshot_store.read()

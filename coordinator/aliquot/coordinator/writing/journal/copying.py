@@ -125,9 +125,12 @@ def _fill(source: StoredJournal, target: StoredJournal, epoch: int, up_to: UpTo,
     try:
         if target.last_seq:
             raise ConfigError("the target is not empty", hint="a copy needs an empty database: name another")
+        target.fills(whole=False)
         target.raise_leader_epoch(at_least=epoch)
         snapshot = _start(source, up_to, past_damage=past_damage)
-        return _write(source, target, snapshot, up_to, past_damage=past_damage)
+        copied = _write(source, target, snapshot, up_to, past_damage=past_damage)
+        target.fills(whole=True)
+        return copied
     finally:
         target.close()
 

@@ -56,6 +56,7 @@ _STEPS: dict[int, tuple[sql.SQL, ...]] = {
 
 _GET = sql.SQL("SELECT value FROM aliquot.meta WHERE key = %s")
 _PUT = sql.SQL("INSERT INTO aliquot.meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
+_DROP = sql.SQL("DELETE FROM aliquot.meta WHERE key = %s")
 # Not to_regclass: it may answer from a cache that is older than the lock just waited for.
 _FOUND = sql.SQL("SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'aliquot' AND tablename = 'meta')")
 
@@ -78,8 +79,21 @@ def prepare(link: Link, secret: bytes) -> bytes:
     return secret_of(link)
 
 
+def mark(link: Link, *, whole: bool) -> None:
+    """Put down that a copy is being written, or is whole."""
+    if whole:
+        link.execute(_DROP, ("half",))
+    else:
+        link.execute(_PUT, ("half", b""))
+
+
 def secret_of(link: Link) -> bytes:
-    """The pool's secret. Raises JournalCorrupt."""
+    """The pool's secret. Raises JournalCorrupt, also where only a part of a copy is there."""
+    if link.execute(_GET, ("half",)):
+        raise JournalCorrupt(
+            "a copy into this database is under way, or ended before it was whole",
+            hint="wait for it; or, where nothing writes it any more, DROP SCHEMA aliquot CASCADE and copy again",
+        )
     rows = link.execute(_GET, ("pool_secret",))
     if not rows:
         raise JournalCorrupt(

@@ -146,6 +146,10 @@ class PostgresJournal(StoredJournal):
         self._writer = writer
         link.execute(_PROBE, (secrets.token_bytes(64),))
 
+    def fills(self, *, whole: bool) -> None:
+        """See `StoredJournal.fills`."""
+        pgschema.mark(self._opened(), whole=whole)
+
     def identity(self) -> tuple[bytes, int]:
         """See `StoredJournal.identity`."""
         with self.reader() as link:

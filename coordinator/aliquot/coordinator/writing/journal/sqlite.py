@@ -145,6 +145,22 @@ class SqliteJournal(StoredJournal):
         ):
             source.backup(copy, pages=1024)
 
+    def note_backup(self) -> None:
+        """Leave beside the file that it has just been backed up. Raises JournalUnavailable."""
+        with translated(self._stamp):
+            self._stamp.unlink(missing_ok=True)  # it may be of another user, who made the backup before
+            self._stamp.touch(mode=0o600)
+
+    def backed_up_s(self) -> float:
+        """When that was, in Unix seconds; 0: never."""
+        with contextlib.suppress(OSError):
+            return self._stamp.stat().st_mtime
+        return 0.0
+
+    @property
+    def _stamp(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.backed-up")
+
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread."""
         with translated(self.path), contextlib.closing(_connect(self.path, read_only=True)) as connection:

@@ -164,7 +164,13 @@ def backup(args: argparse.Namespace) -> int:
     finally:
         source.close()
     args.journal = args.target
-    return verify(args)
+    code = verify(args)
+    if code == 0 and isinstance(source, SqliteJournal):
+        try:
+            source.note_backup()
+        except JournalError as error:
+            sys.stderr.write(f"The backup is whole, but its coordinator does not hear of it: {error.message}\n")
+    return code
 
 
 def _copy_snapshots(source: Path, target: Path) -> None:

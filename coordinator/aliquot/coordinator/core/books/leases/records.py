@@ -144,24 +144,15 @@ def advance(
     target = TRANSITIONS.get((piece.state, event))
     if target is None:
         raise BrokenInvariant(f"slice {piece.slice_id}: no transition from {piece.state.name} on {event.value}")
-    resume = piece.state if target is SliceState.UNREACHABLE else None
-    return Slice(
-        slice_id=piece.slice_id,
-        lease_epoch=piece.lease_epoch,
-        member=piece.member,
-        plan=piece.plan,
+    return msgspec.structs.replace(
+        piece,
         state=target,
         since_ms=at_ms if target is not piece.state else piece.since_ms,
         tier=tier or piece.tier,
         deadline_ms=deadline_ms or piece.deadline_ms,
         reason=reason or piece.reason,
-        resume=resume,
-        model=piece.model,
-        billing=piece.billing,
-        billed_from_ms=piece.billed_from_ms,
-        shed=piece.shed,
+        resume=piece.state if target is SliceState.UNREACHABLE else None,
         endpoint=endpoint or piece.endpoint,
-        vendor=piece.vendor,
     )
 
 
