@@ -22,6 +22,7 @@ def real_pool(
     settings: Mapping[str, str] | None = None,
     coordinator: str = "",
     before: Callable[[LocalPool], None] = lambda _: None,
+    *,
     models: Sequence[str] = ("A100-40",),
 ) -> Iterator[LocalPool]:
     """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it.
