@@ -44,7 +44,6 @@ def taken(found: Documents, version: str) -> None:
     """By the schemas of that version, without a field that it does not know."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'")
         for each in found:
             # Kinds of Prometheus' operator are not Kubernetes' own.
             if each["kind"] not in ("PodMonitor", "PrometheusRule"):
@@ -54,9 +53,8 @@ def taken(found: Documents, version: str) -> None:
 @cache
 def _validate(text: str, minor: str) -> None:
     """Each object once for a version: most are the same in all variants, and the library reads all schemas anew."""
-    import kubernetes_validate
-
-    kubernetes_validate.validate(json.loads(text), minor, strict=True)
+    library = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'")
+    library.validate(json.loads(text), minor, strict=True)
 
 
 def there(found: Documents, kind: str) -> list[str]:
