@@ -31,7 +31,7 @@ def test_each_fact_is_applied_by_one_subject() -> None:
 
 
 def test_each_command_and_query_is_decided_by_one_subject() -> None:
-    later = {part: part.load() for part in subjects.LATER}
+    later = {part: list(part.load()) for part in subjects.LATER}
     tables = [*subjects.SUBJECTS, *(table for loaded in later.values() for table in loaded)]
     decided = [kind for table in tables for kind in table.commands]
     answered = [kind for table in tables for kind in table.queries]
@@ -42,6 +42,7 @@ def test_each_command_and_query_is_decided_by_one_subject() -> None:
     assert set(due) == set(subjects.LOOK)
     for part, loaded in later.items():
         assert set(part.commands) == {kind for table in loaded for kind in table.commands}
+        assert set(part.queries) in ({kind for table in loaded for kind in table.queries}, set())
         assert set(part.due) == {kind for table in loaded for kind in table.due}
 
 

@@ -7,12 +7,11 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from aliquot.common import tokens
-from aliquot.common.scraping import Allowed, Answer, Render, only_here
+from aliquot.common.scraping import ScrapeServer, only_here
 
 log = logging.getLogger(__name__)
 
@@ -32,26 +31,19 @@ class HttpServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        render: Render,
-        probes: Mapping[str, Callable[[], Answer]],
-        allowed: Allowed | None,
-        tls: ssl.SSLContext | None,
-    ) -> None:
+    def __init__(self, of: ScrapeServer, listening: socket.socket) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = 10  # seconds a scraper may take over its request, and over its handshake
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                if path in probes:
-                    answer = probes[path]()
+                if path in of.probes:
+                    answer = of.probes[path]()
                     self._send(answer.status, _TEXT, answer.text.encode() + b"\n")
                 elif path != "/metrics":
-                    self._send(404, _TEXT, f"try {', '.join(['/metrics', *probes])}\n".encode())
-                elif allowed is None or allowed(_shown(self.headers.get("Authorization", ""))):
-                    page = render(self.headers.get("Accept", "")[:_ACCEPT_CHARS_MAX])
+                    self._send(404, _TEXT, f"try {', '.join(['/metrics', *of.probes])}\n".encode())
+                elif of.allowed is None or of.allowed(_shown(self.headers.get("Authorization", ""))):
+                    page = of.render(self.headers.get("Accept", "")[:_ACCEPT_CHARS_MAX])
                     self._send(200, page.content_type, page.body)
                 else:
                     self._send(401, _TEXT, b"needs a token that may read metrics: Authorization: Bearer ...\n")
@@ -68,7 +60,7 @@ class HttpServer(ThreadingHTTPServer):
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Log no scrapes."""
 
-        self._tls = tls
+        self._tls = of.secured
         self._begun: dict[object, tuple[str, float]] = {}
         """From which address, and since when, by connection."""
         super().__init__(listening.getsockname(), Handler, bind_and_activate=False)

@@ -134,8 +134,8 @@ class ScrapeServer:
         """`tls` is for others: on loopback all is in the clear. Raises OSError where it can't listen, and SecurityError
         for certificates that can't be used.
         """
-        self._render, self._probes, self._allowed = render, probes, allowed
-        self._secured = None if tls is None or only_here(host) else ServerContext(tls).context
+        self.render, self.probes, self.allowed = render, probes, allowed
+        self.secured = None if tls is None or only_here(host) else ServerContext(tls).context
         self._listening = socket.create_server((host, port))
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="scrape", daemon=True)
@@ -158,7 +158,7 @@ class ScrapeServer:
                 return
         from aliquot.common.scrape_http import HttpServer  # noqa: PLC0415 - see above
 
-        server = HttpServer(self._listening, self._render, self._probes, self._allowed, self._secured)
+        server = HttpServer(self, self._listening)
         server.timeout = _LOOK_S
         while not self._closed.is_set():
             server.handle_request()

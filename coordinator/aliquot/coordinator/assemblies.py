@@ -11,16 +11,16 @@ the writer. `leading.py` starts and ends them; no decision is made here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.common.tasks import Tasks
 from aliquot.coordinator.agents.around import Around
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.lease_secrets import pool_id
@@ -51,16 +51,12 @@ from aliquot.coordinator.reading.use_totals import UseTotals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
-from aliquot.coordinator.rpc.access_service import AccessService
-from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.capacity_service import CapacityService
-from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
-from aliquot.coordinator.rpc.gate import Door, Services
+from aliquot.coordinator.rpc.gate import Door
 from aliquot.coordinator.rpc.lease_service import LeaseService
 from aliquot.coordinator.rpc.pool_service import PoolService
 from aliquot.coordinator.rpc.server import Serving
-from aliquot.coordinator.rpc.service import Introduction, Led
+from aliquot.coordinator.rpc.service import Introduction, LaterService, Led, handlers_of
 from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.upkeep.bookkeeping import Balances
@@ -71,14 +67,6 @@ from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.interfaces import GrantingListener
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
-from aliquot.v1 import (
-    access_pb2_grpc,
-    admin_pb2_grpc,
-    capacity_pb2_grpc,
-    enrolment_pb2_grpc,
-    leases_pb2_grpc,
-    pool_pb2_grpc,
-)
 
 if TYPE_CHECKING:
     from aliquot.coordinator.agents.authority import Generations, PoolAuthority
@@ -279,17 +267,15 @@ class Answering:
         nodes = NodeWriter(view, following.telemetry, following.roster.last_heard_ms)
         watch = WatchService(following.hub, view, nodes)
         fleet = FleetService(following.fleet)
-        services = Services([agent_handler(hearing.sessions)])
-        leases = LeaseService(led, watch, following.door.rates)
-        leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
-        pool_pb2_grpc.add_PoolServiceServicer_to_server(PoolService(led, nodes, fleet), services)  # type: ignore[arg-type]
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(led), services)  # type: ignore[arg-type]
-        access = AccessService(led, pool, logins)
-        access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)  # type: ignore[arg-type]
-        capacity_pb2_grpc.add_CapacityServiceServicer_to_server(CapacityService(led), services)  # type: ignore[arg-type]
-        enrolment = EnrolmentService(led, pool)
-        enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
-        self.services: list[grpc.GenericRpcHandler] = services.handlers
+        self.services: list[grpc.GenericRpcHandler] = [
+            agent_handler(hearing.sessions),
+            *handlers_of(LeaseService(led, watch, following.door.rates)),
+            *handlers_of(PoolService(led, nodes, fleet)),
+            LaterService("aliquot.v1.AdminService", led),
+            LaterService("aliquot.v1.AccessService", led, pool, logins),
+            LaterService("aliquot.v1.CapacityService", led),
+            LaterService("aliquot.v1.EnrolmentService", led, pool),
+        ]
         self.balances = Balances(view, ground.clock)
         self.gauges = LeadersGauges(
             writer=deciding.writer,
@@ -302,6 +288,7 @@ class Answering:
                 lambda: quota_metrics(view.books, ground.clock.now_ms()),
                 lambda: unknown_slices(following.telemetry),
                 self.balances.collect,
+                following.observed.collect,
                 *(() if following.forecasting is None else (following.forecasting.collect,)),
             ),
         )
@@ -313,17 +300,12 @@ class _HealthTeller(GrantingListener):
     def __init__(self, server: Serving, roster: Roster) -> None:
         self._server = server
         self._roster = roster
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def granting_changed(self, *, granting: bool) -> None:
         """See `GrantingListener.granting_changed`."""
-        self._run(self._server.set_granting(granting=granting))
+        self._tasks.run("tell health checks", self._server.set_granting(granting=granting))
 
     def recovered(self) -> None:
         """See `GrantingListener.recovered`."""
-        self._run(self._roster.ask_all("JOURNAL_RECOVERED"))
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run("ask all agents", self._roster.ask_all("JOURNAL_RECOVERED"))

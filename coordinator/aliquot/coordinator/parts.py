@@ -1,8 +1,9 @@
-"""The parts that a coordinator loads only where its settings name them. A feature that nobody turned on costs nothing.
+"""The parts that a coordinator loads only where its settings name them, and the services that few ask for, which the
+first call loads. A feature that nobody uses costs nothing.
 
 Each is a row in `PARTS`: where it is, and which extra of the distribution brings what it needs. Whoever reads the
 setting loads it by its name here, and gives what was found its type. A part is not imported anywhere else in the
-coordinator, but for its type; `tests/footprint` holds what a coordinator with default settings loads.
+coordinator, but for its type; `tests/coordinator/test_footprint.py` holds what one with default settings loads.
 """
 
 from __future__ import annotations
@@ -21,14 +22,21 @@ class Part:
 
     place: str
     """`module:attribute`."""
-    extra: str
+    extra: str = "coordinator"
     """Of the distribution; it brings the libraries that the part needs."""
 
 
 PARTS: Mapping[str, Part] = {
-    "login by OpenID": Part("aliquot.coordinator.logins.oidc:OidcLogins", "coordinator"),
-    "login of pods": Part("aliquot.coordinator.logins.pods:PodLogins", "coordinator"),
-    "forecasts": Part("aliquot.coordinator.forecasting:Forecasting", "coordinator"),
+    "aliquot.v1.AccessService": Part("aliquot.coordinator.rpc.access_service:AccessService"),
+    "aliquot.v1.AdminService": Part("aliquot.coordinator.rpc.admin_service:AdminService"),
+    "aliquot.v1.CapacityService": Part("aliquot.coordinator.rpc.capacity_service:CapacityService"),
+    "aliquot.v1.EnrolmentService": Part("aliquot.coordinator.rpc.enrolment_service:EnrolmentService"),
+    "grpc.reflection.v1alpha.ServerReflection": Part(
+        "grpc_reflection.v1alpha._async:ReflectionServicer", "coordinator"
+    ),
+    "login by OpenID": Part("aliquot.coordinator.logins.oidc:OidcLogins"),
+    "login of pods": Part("aliquot.coordinator.logins.pods:PodLogins"),
+    "forecasts": Part("aliquot.coordinator.forecasting:Forecasting"),
     "PostgreSQL": Part("aliquot.coordinator.writing.journal.postgres:PostgresJournal", "postgres"),
     "standby": Part("aliquot.coordinator.writing.standby:Standby", "postgres"),
     "leadership by PostgreSQL": Part("aliquot.coordinator.writing.leadership.postgres:PostgresLeadership", "postgres"),

@@ -1,18 +1,24 @@
-"""AdminService: pools, tenants, queues, prices and the ledger. Thin: what may be declared, the core decides."""
+"""AdminService: pools, tenants, queues, prices and the ledger. Thin: what may be declared, the core decides. By whom,
+and what of it a caller sees, stands at the end: what is its tenant's, or below.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.ledger.invoice import FOR_EVER_MS, balance_micro, make_invoice
-from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.books.roles import Action, covers
+from aliquot.coordinator.core.books.tenancy.ceilings import check_within
+from aliquot.coordinator.core.books.tenancy.specs import Tenant
 from aliquot.coordinator.core.commands.queries import DryRun
-from aliquot.coordinator.rpc.caller import caller, on_behalf
-from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
+from aliquot.coordinator.reading.books import TenancyView
+from aliquot.coordinator.rpc.caller import Caller, caller, on_behalf
 from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import administration as messages
 from aliquot.coordinator.wire import tenancy
@@ -21,6 +27,7 @@ from aliquot.v1 import admin_pb2 as pb
 from aliquot.v1 import admin_pb2_grpc
 
 T = TypeVar("T")
+_NAMED = 3
 
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
@@ -36,8 +43,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def Apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Everything is checked before anything is declared."""
         command = tenancy.read_apply(request)
-        may_declare(caller(), command, self._view.books.tenants, self._view.books.bound_above)
-        done = on_behalf(declared_names(command), command)
+        _may_declare(caller(), command, self._view.books.tenants, self._view.books.bound_above)
+        done = on_behalf(_declared_names(command), command)
         outcome = await self._carry_out(done, dry_run=command.dry_run)
         return pb.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
 
@@ -48,7 +55,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
             raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
         version = request.version if request.HasField("version") else c.ANY_VERSION
         command = c.Withdraw(c.Declared(request.kind), request.name, version)
-        may_withdraw(caller(), command, self._view.books.tenants, self._view.books.bound_above)
+        _may_withdraw(caller(), command, self._view.books.tenants, self._view.books.bound_above)
         await self._writer.submit(on_behalf(f"{request.kind} {request.name}", command))
         return pb.WithdrawResponse()
 
@@ -57,7 +64,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def GetTenancy(self, request: pb.GetTenancyRequest) -> pb.Tenancy:
         """Everything declared, with what is held and waits."""
-        return messages.tenancy_message(seen_by(caller(), self._view.tenancy(self._clock.now_ms())))
+        return messages.tenancy_message(_seen_by(caller(), self._view.tenancy(self._clock.now_ms())))
 
     # -- maintenance windows
 
@@ -140,3 +147,66 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         """Replace the entries of past days by sums."""
         await self._writer.submit(on_behalf("", c.CloseBooks(request.up_to_ms)))
         return pb.CloseBooksResponse()
+
+
+_BoundAbove = Callable[[str], str]
+"""See `core.tenancy.limits.bound_above`."""
+
+
+def _may_declare(who: Caller, command: c.Apply, declared: Mapping[str, Tenant], bound_above: _BoundAbove) -> None:
+    """A manager declares tenants below its own declared one, within their ceilings and as far as nothing is limited or
+    guaranteed there; all else is the administrator's.
+
+    Raises RoleMissing and InvalidField.
+    """
+    if command.pools or command.queues or command.rates is not None:
+        who.must(Action.DECLARE)
+    for number, (spec, _) in enumerate(command.tenants):
+        _may_change(who, spec.name, declared, bound_above)
+        if spec.quota.guarantees:  # it is taken from what everybody shares
+            who.must(Action.DECLARE)
+        if not who.may(Action.DECLARE):
+            check_within(declared, spec, f"tenants[{number}]")
+
+
+def _may_withdraw(who: Caller, command: c.Withdraw, declared: Mapping[str, Tenant], bound_above: _BoundAbove) -> None:
+    """The same of taking a declaration back. Raises RoleMissing."""
+    if command.kind is c.Declared.TENANT:
+        _may_change(who, command.name, declared, bound_above)
+    else:
+        who.must(Action.DECLARE)
+
+
+def _may_change(who: Caller, tenant: str, declared: Mapping[str, Tenant], bound_above: _BoundAbove) -> None:
+    parent, _, _ = tenant.rpartition("/")
+    # The first declaration shuts out everybody who has none, and the end of the last lets all in: no manager says that.
+    known = any(covers(above, parent) for above in declared)
+    if parent and known and not bound_above(tenant) and who.may(Action.DECLARE_BELOW, parent):
+        return
+    who.must(Action.DECLARE)
+
+
+def _declared_names(command: c.Apply) -> str:
+    """For the record."""
+    names = [
+        *(f"pool {spec.name}" for spec, _ in command.pools),
+        *(f"tenant {spec.name}" for spec, _ in command.tenants),
+        *(f"queue {spec.name}" for spec, _ in command.queues),
+        *(["rates"] if command.rates is not None else []),
+    ]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def _seen_by(who: Caller, view: TenancyView) -> TenancyView:
+    """Without other tenants: those of the caller, those above them, their alerts, and what is declared for all."""
+    if who.sees_all:
+        return view
+    scopes = [grant.scope for grant in who.grants]
+    tenants = tuple(
+        each
+        for each in view.tenants
+        if who.may(Action.READ_LEASES, each.spec.name) or any(covers(each.spec.name, scope) for scope in scopes)
+    )
+    names = {each.spec.name for each in tenants}
+    alerts = tuple(text for name, text in view.tenant_alerts if name in names)
+    return replace(view, tenants=tenants, alerts=alerts, holds=())

@@ -10,18 +10,19 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from aliquot.common.channels import noticing
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import OwnTls, ServerTls, require_secure, server_credentials
 from aliquot.coordinator.rpc.gate import Services
+from aliquot.coordinator.rpc.service import LaterService
 from aliquot.coordinator.wire.calls import guarded
 from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
+REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 RPCS_MAX = 80_000
 """More than all that may last together: 20,000 agents, 10,000 watchers, 15,000 who wait, 20,000 who keep alive. Each of
 those bounds says when to come back; this one, which is gRPC's, does not.
@@ -41,18 +42,8 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     # Bandwidth probes are pings after data: with small messages on ten thousand connections they are half the packets.
     ("grpc.http2.bdp_probe", 0),
 )
-_SERVICES = tuple(
-    file.services_by_name[name].full_name
-    for file, name in (
-        (leases_pb2.DESCRIPTOR, "LeaseService"),
-        (pool_pb2.DESCRIPTOR, "PoolService"),
-        (agent_pb2.DESCRIPTOR, "AgentService"),
-        (admin_pb2.DESCRIPTOR, "AdminService"),
-        (enrolment_pb2.DESCRIPTOR, "EnrolmentService"),
-        (access_pb2.DESCRIPTOR, "AccessService"),
-        (capacity_pb2.DESCRIPTOR, "CapacityService"),
-    )
-)
+_OURS = (leases_pb2, pool_pb2, agent_pb2, admin_pb2, enrolment_pb2, access_pb2, capacity_pb2)
+_SERVICES = tuple(each.full_name for file in _OURS for each in file.DESCRIPTOR.services_by_name.values())
 
 
 class ListenError(AliquotError):
@@ -96,10 +87,8 @@ class Server(Serving):
         others: Any = Services()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        known = (*services, health_name, reflection.SERVICE_NAME)
-        servicer: Any = reflection.aio.ReflectionServicer(known)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, others)  # type: ignore[no-untyped-call]
-        self.grpc.add_generic_rpc_handlers((guarded(others.handlers),))
+        reflection = LaterService(REFLECTION, (*services, health_name, REFLECTION))
+        self.grpc.add_generic_rpc_handlers((guarded([*others.handlers, reflection]),))
 
     def listen(self, address: str, tls: ServerTls | OwnTls | None) -> str:
         """Bind; returns the address with the real port. Raises SecurityError or ListenError."""

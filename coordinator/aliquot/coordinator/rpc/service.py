@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import grpc
+
 from aliquot.common.clock import Clock
 from aliquot.common.ids import IdGenerator
+from aliquot.coordinator.parts import load
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
+from aliquot.coordinator.rpc.gate import Services
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import calls
 from aliquot.coordinator.writing.journal.base import Journal
@@ -75,3 +80,26 @@ class Service(calls.Service):
         self._writer = led.writer
         self._view = led.view
         self._clock = led.clock
+
+
+def handlers_of(service: object) -> Sequence[grpc.GenericRpcHandler]:
+    """Its methods, as the generated code beside its base adds them to a server."""
+    base = next(each for each in type(service).__mro__ if each.__module__.endswith("_pb2_grpc"))
+    services = Services()
+    getattr(sys.modules[base.__module__], f"add_{base.__name__}_to_server")(service, services)
+    return services.handlers
+
+
+class LaterService(grpc.GenericRpcHandler):
+    """A service that few ask for, in `parts` by its full name: loaded and made by its first call."""
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        self._name, self._arguments = name, arguments
+        self._handlers: Sequence[grpc.GenericRpcHandler] = ()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> calls.Handler | None:
+        """See `grpc.GenericRpcHandler`."""
+        if handler_call_details.method.split("/")[1] != self._name:
+            return None
+        self._handlers = self._handlers or handlers_of(load(self._name)(*self._arguments))
+        return next((found for each in self._handlers if (found := each.service(handler_call_details))), None)

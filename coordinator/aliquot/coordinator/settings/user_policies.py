@@ -18,7 +18,8 @@ ENTRY_POINTS = "aliquot.policies"
 def discover() -> list[str]:
     """Make every installed policy known; returns their names. Raises `ConfigError` for one that is none."""
     found: list[str] = []
-    if not _any_installed():
+    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
+    if not any(f"[{ENTRY_POINTS}]" in file.read_text("utf-8", errors="replace") for file in files):
         return found
     from importlib import metadata  # noqa: PLC0415 - takes 2 MB, and most coordinators have no policy to find
 
@@ -26,12 +27,6 @@ def discover() -> list[str]:
         register(entry.load(), entry.name)
         found.append(entry.name)
     return found
-
-
-def _any_installed() -> bool:
-    """Whether a distribution names something in our group, as installers write it down."""
-    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
-    return any(f"[{ENTRY_POINTS}]" in file.read_text("utf-8", errors="replace") for file in files)
 
 
 def require(name: str) -> None:

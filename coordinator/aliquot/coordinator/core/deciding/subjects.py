@@ -2,38 +2,33 @@
 
 A part in `LATER` costs a coordinator that does not use it nothing: no module of it is loaded until one of its commands
 or queries comes, or something of it is due. Its facts, its books and how the one changes the other are always there
-(`evolve`), so that any journal replays. To make a subject such a part: give it a function that imports it, name its
-commands and what is due of it, and take it off `SUBJECTS`.
+(`evolve`), so that any journal replays. To make a subject such a part: name its modules, its commands and queries and
+what is due of it, and take it off `SUBJECTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.deciding import (
     access,
     borrowing,
     elastic,
     ending,
-    enrolment,
-    extending,
-    health,
     holds,
     leading,
     ledger,
-    maintenance,
-    mig,
     nodes,
     reports,
-    tenancy,
     use,
 )
 from aliquot.coordinator.core.deciding.admission import admit, allocate, placing
-from aliquot.coordinator.core.deciding.answers import explain
 from aliquot.coordinator.core.deciding.answers import health as health_now
 from aliquot.coordinator.core.deciding.answers import use as use_now
 from aliquot.coordinator.core.deciding.subject import Answer, Decide, Decides, Look
@@ -48,20 +43,13 @@ SUBJECTS = (
     borrowing.DECIDES,
     elastic.DECIDES,
     ending.DECIDES,
-    enrolment.DECIDES,
-    explain.DECIDES,
-    extending.DECIDES,
-    health.DECIDES,
     health_now.DECIDES,
     holds.DECIDES,
     leading.DECIDES,
     ledger.DECIDES,
-    maintenance.DECIDES,
-    mig.DECIDES,
     nodes.DECIDES,
     placing.DECIDES,
     reports.DECIDES,
-    tenancy.DECIDES,
     use.DECIDES,
     use_now.DECIDES,
 )
@@ -71,16 +59,26 @@ SUBJECTS = (
 class Later:
     """A part that is loaded when it is first asked for."""
 
-    load: Callable[[], tuple[Decides, ...]]
-    """Imports it. Called again and again: Python imports once."""
+    modules: tuple[str, ...]
+    """In this room; each has its `DECIDES`."""
     commands: tuple[type[c.Command[Any]], ...] = ()
+    queries: tuple[type[Any], ...] = ()
     due: tuple[Due, ...] = ()
+
+    def load(self) -> Iterator[Decides]:
+        """Imports them. Called again and again: Python imports once."""
+        for name in self.modules:
+            yield importlib.import_module(f"aliquot.coordinator.core.deciding.{name}").DECIDES
 
     def decide(self, known: Planning, command: c.Command[Any], now_ms: int) -> Decision[Any]:
         """What its subject decides."""
         return next(table for part in self.load() if (table := part.commands.get(type(command))))(
             known, command, now_ms
         )
+
+    def answer(self, known: Planning, query: Any, now_ms: int) -> Any:  # noqa: ANN401 - see `Answer`
+        """What its subject answers."""
+        return next(table for part in self.load() if (table := part.queries.get(type(query))))(known, query, now_ms)
 
     def look_for(self, due: Due) -> Look:
         """What its subject does about such an entry."""
@@ -91,25 +89,28 @@ class Later:
         return look
 
 
-def _capacity() -> tuple[Decides, ...]:
-    from aliquot.coordinator.core.deciding.capacity import ordering, queries  # noqa: PLC0415 - see above
-
-    return ordering.DECIDES, queries.DECIDES
-
-
-def _demand() -> tuple[Decides, ...]:
-    from aliquot.coordinator.core.deciding import demand  # noqa: PLC0415 - see above
-
-    return (demand.DECIDES,)
-
-
 LATER = (
     Later(
-        _capacity,
+        ("capacity.ordering", "capacity.queries"),
         commands=(c.DeclareCapacity, c.TakeOrders, c.ReportOrder, c.WithdrawOrder, c.ExpectDemand),
         due=(Due.CAPACITY,),
     ),
-    Later(_demand, commands=(c.NoteDemand,)),
+    Later(("demand",), commands=(c.NoteDemand,)),
+    Later(
+        ("enrolment",),
+        commands=(c.InviteNode, c.JoinNode, c.DisenrolNode, c.RotateAuthority, c.RetireAuthority, c.NoteTrust),
+        due=(Due.INVITE,),
+    ),
+    Later(("extending",), commands=(c.ExtendLease,)),
+    Later(("answers.explain",), queries=(Explain, ExplainLease)),
+    Later(
+        ("health",),
+        commands=(c.ReportCare, c.ReportHit, c.QuarantineDevice, c.VerifyDevice, c.ReturnDevice),
+        due=(Due.HEALTH,),
+    ),
+    Later(("maintenance",), commands=(c.DeclareMaintenance, c.EndMaintenance), due=(Due.MAINTENANCE,)),
+    Later(("mig",), commands=(c.ReportCut,), due=(Due.CUT,)),
+    Later(("tenancy",), commands=(c.Apply, c.MoveQuotas, c.Withdraw, c.Forgive), due=(Due.OFFENCE, Due.QUOTA)),
 )
 
 # Flat tables: one look-up for each command, query and entry.
@@ -121,10 +122,13 @@ LOOK: dict[Due, Look] = {
     **{due: part.look_for(due) for part in LATER for due in part.due},
     **{due: look for subject in SUBJECTS for due, look in subject.due.items()},
 }
-ANSWER: dict[type[Any], Answer] = {kind: answer for subject in SUBJECTS for kind, answer in subject.queries.items()}
+ANSWER: dict[type[Any], Answer] = {
+    **{kind: part.answer for part in LATER for kind in part.queries},
+    **{kind: answer for subject in SUBJECTS for kind, answer in subject.queries.items()},
+}
 
 
 def answers_of(kind: type[Any]) -> Answer:
-    """How a part that is loaded later answers a query. Whoever asks has imported it, so this looks into all of them."""
-    found: Iterator[Answer] = (part.queries[kind] for late in LATER for part in late.load() if kind in part.queries)
-    return next(found)
+    """How a part that is loaded later answers a query of its own, which whoever asks has imported from its module."""
+    answer: Answer = importlib.import_module(kind.__module__).DECIDES.queries[kind]
+    return answer
