@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from aliquot.client import AsyncPool
+from aliquot.client.access import LoginOffer
+from aliquot.console.api import oidc
 from aliquot.console.app import make_app
 from aliquot.console.settings import Settings
 from tests.console.conftest import served
@@ -86,3 +90,18 @@ async def test_what_is_no_answer_is_shown_as_text(provider: str, tmp_path: Path)
             answer = await http.get(f"{address}/login/oidc/callback", params=query)
             assert (answer.status_code, "<script>" in answer.text) == (401, False)
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_provider_is_asked_about_itself_once_a_minute(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr(oidc, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    known, offer = oidc.Providers(), LoginOffer(provider, "aliquot-cli", ("openid",), "")
+    first = await known.of(offer)
+    now[0] += 60
+    assert await known.of(offer) is first
+    now[0] += 1
+    second = await known.of(offer)
+    assert second is not first, "it may have moved its pages, or changed its keys"
+    assert await known.of(offer) is second
+    other = await known.of(replace(offer, client_id="another"))
+    assert other.offer.client_id == "another"

@@ -10,10 +10,11 @@ from aliquot.coordinator.agents.listening import as_held
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.values.types import DeviceSpec
 from aliquot.coordinator.reading.totals import DeviceUse
-from aliquot.coordinator.reading.usage import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
+from aliquot.coordinator.reading.usage import NOTE_CHARS_MAX, NOTES_MAX, ObservedUse
 from aliquot.coordinator.wire.leases import notes_on_tiers
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.core.harness import Books, node, request
+from tests.manual_clock import ManualClock
 
 
 def report(slice_id: str, *notes: str) -> agent_pb2.SliceReport:
@@ -25,7 +26,8 @@ def test_notes_last_as_long_as_the_slice_and_come_from_its_node() -> None:
     books.connect(node("one"))
     lease = books.activate(books.allocate(request(500)))
     (piece,) = lease.holding
-    notes = TierNotes(books.state.leases.get)
+    use = ObservedUse(ManualClock(1), books.state.leases.get, lambda uuid: 0, lambda uuid: None)
+    notes = use.tier_notes
     notes.note("n-other", [report(piece.slice_id, "driver: somebody else's word")])
     notes.note("n-one", [report("l-unknown.1.0", "driver: of no slice")])
     assert len(notes) == 0
@@ -39,7 +41,7 @@ def test_notes_last_as_long_as_the_slice_and_come_from_its_node() -> None:
     notes.note("n-one", [report(piece.slice_id, "mig: no")])
     books.do(c.Release(lease.lease_id))
     books.report(lease, c.ReportStatus.GONE)
-    notes.lease_changed(lease, books.again(lease))
+    use.lease_changed(lease, books.again(lease))
     assert len(notes) == 0
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from aliquot.cli import _invoices as invoices
+from aliquot.client._messages import read
+from aliquot.client.admin import Invoice
 from aliquot.common.limits import GIB
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.usage import MOST_MW, ObservedUse
 from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, agent_pb2, types_pb2
 from tests.coordinator.pool import Agent, agents, eventually, running, settings_for
@@ -142,14 +145,14 @@ def test_bytes_moved_are_added_up_by_tenant_each_once() -> None:
     assert moved(world) == {}
     world.use.saw_served("n-one", served(lease, 40, 31))
     assert moved(world) == {"a": (40, 1)}, "a sum that has fallen is another process's"
-    latest = world.use.served.latest(lease.slices[0].slice_id)
+    latest = world.use.served(lease.slices[0].slice_id)
     assert latest is not None
     assert (latest.up_bytes, latest.observed_ms) == (40, world.clock.now_ms())
     world.use.saw_served("n-two", served(lease, 999, 999))
     assert moved(world) == {}, "it is not on that node"
     world.books.do(c.NodeSilent("n-one", world.books.sessions["n-one"], lost=True))
     world.changed(lease)
-    assert len(world.use.served) == 0
+    assert world.use.served(lease.slices[0].slice_id) is None
 
 
 def test_what_had_moved_before_this_coordinator_began_is_not_counted_again() -> None:
@@ -158,3 +161,132 @@ def test_what_had_moved_before_this_coordinator_began_is_not_counted_again() -> 
     world.use.saw_served("n-one", served(lease, 1000, 1000))
     world.use.saw_served("n-one", served(lease, 1001, 1000))
     assert moved(world) == {"a": (1, 0)}
+
+
+def test_bytes_are_not_counted_again_when_a_node_comes_back() -> None:
+    world = Measured(began_ms=0)
+    lease = world.run("a")
+    world.use.saw_served("n-one", served(lease, 1000, 10))
+    away_and_back(world, lease)
+    world.use.saw_served("n-one", served(world.books.again(lease), 1500, 10))
+    assert moved(world) == {"a": (1500, 10)}
+
+
+def away_and_back(world: Measured, lease: Lease) -> None:
+    """The lease's node is lost, and returns with it."""
+    before = world.books.again(lease)
+    world.books.do(c.NodeSilent("n-one", world.books.sessions["n-one"], lost=True))
+    lost = world.books.again(lease)
+    world.use.lease_changed(before, lost)
+    piece = lease.slices[0]
+    world.books.advance(60_000)
+    world.books.connect(node("one", 2), (c.SliceReport(piece.slice_id, piece.lease_epoch, c.ReportStatus.ACTIVE, 2),))
+    world.use.lease_changed(lost, world.books.again(lease))
+
+
+def drew(world: Measured, lease: Lease, energy_mj: int | None) -> int | None:
+    """Its agent says it; what is known of the lease's slice then."""
+    slice_id = lease.slices[0].slice_id
+    use = agent_pb2.SliceUse(slice_id=slice_id, observed_bytes=GIB, energy_mj=energy_mj)
+    world.use.saw("n-one", use)
+    return world.use.drawn_mj(slice_id)
+
+
+def energy(world: Measured) -> dict[str, tuple[int, int]]:
+    return {each.tenant: (each.energy_mj, each.energy_interval_ms) for each in world.use.take()}
+
+
+def later() -> Measured:
+    """A clock that shows an hour since the leases began: so much may have been drawn."""
+    world = Measured(began_ms=0)
+    world.clock.advance(4_600_000)
+    return world
+
+
+def test_energy_is_added_up_by_lease_and_tenant_also_over_restarts_of_the_agent() -> None:
+    world = later()
+    one, two = world.run("a"), world.run("a")
+    assert drew(world, one, None) is None
+    world.clock.advance(1_000)
+    assert energy(world) == {"a": (0, 0)}, "not measured is no time in which nothing was drawn"
+    assert [drew(world, one, mj) for mj in (100, 100, 250)] == [100, 100, 250]
+    assert drew(world, two, 1_000) == 1_000
+    world.clock.advance(500)
+    assert energy(world) == {"a": (1_250, 1_000)}
+    assert drew(world, one, 30) == 280, "a sum that has fallen is counted by an agent that was restarted"
+    assert energy(world) == {"a": (30, 0)}
+    away_and_back(world, one)
+    assert drew(world, world.books.again(one), 50) == 300, "nothing is counted again"
+
+
+def test_a_coordinator_that_takes_over_counts_only_what_rises_and_knows_what_there_was() -> None:
+    world = Measured(began_ms=1 << 50)
+    lease = world.run("a")
+    assert drew(world, lease, 5_000) == 5_000
+    assert drew(world, lease, 5_100) == 5_100
+    assert energy(world) == {"a": (100, 0)}
+
+
+def test_no_agent_can_say_more_than_any_card_draws() -> None:
+    world = Measured(began_ms=0)
+    world.clock.advance(1_000_000)
+    lease = world.run("a")
+    world.clock.advance(2_000)
+    most_mj = MOST_MW * (world.clock.now_ms() - lease.granted_ms) // 1000
+    assert drew(world, lease, (1 << 64) - 1) == most_mj
+    assert drew(world, lease, 5) == most_mj
+    assert energy(world)["a"][0] == most_mj
+
+
+def test_a_lease_that_is_over_keeps_what_was_drawn_for_it_in_the_journal() -> None:
+    world = later()
+    lease = world.run("a")
+    drew(world, lease, 700)
+    piece = lease.slices[0]
+    world.books.do(c.Release(lease.lease_id))
+    last = agent_pb2.SliceReport(slice_id=piece.slice_id, energy_mj=900)
+    assert world.use.reported("n-two", last) == 700, "it is not on that node"
+    energy_mj = world.use.reported("n-one", last)
+    world.books.report(world.books.again(lease), c.ReportStatus.GONE, energy_mj=energy_mj)
+    world.changed(lease)
+    assert energy(world)["a"][0] == 900, "with what came after the last reading"
+    assert world.use.reported("n-one", last) is None
+    for state in (world.books.state, world.books.replayed(), world.books.restored()):
+        assert state.leases[lease.lease_id].energy_mj == 900
+    unmeasured = world.run("a")
+    world.books.do(c.Release(unmeasured.lease_id))
+    world.books.report(world.books.again(unmeasured), c.ReportStatus.GONE)
+    assert world.books.again(unmeasured).energy_mj is None
+
+
+async def test_an_invoice_and_a_lease_show_energy_and_when_it_was_not_measured() -> None:
+    settings = settings_for(agents=AgentSettings(use_told_every=50, unenrolled=True))  # type: ignore[arg-type]
+    async with running(settings) as pool:
+        agent = Agent(pool.address, "node-1")
+        async with agents(agent):
+            lease = await pool.allocate("0.5", wait_until=3)
+            admin = admin_pb2_grpc.AdminServiceStub(pool.channel)
+
+            async def said(energy_mj: int | None) -> Invoice:
+                use = agent_pb2.SliceUse(slice_id=lease.slices[0].slice_id, observed_bytes=GIB, energy_mj=energy_mj)
+                telemetry = types_pb2.DeviceTelemetry()
+                await agent.delta(agent_pb2.DeviceReport(uuid=agent.uuids[0], telemetry=telemetry, slices=[use]))
+
+                async def measured() -> admin_pb2.Invoice | None:
+                    request = admin_pb2.GetInvoiceRequest(tenant="team", from_ms=0, to_ms=1 << 44)
+                    invoice = await admin.GetInvoice(request)
+                    known = int(invoice.observed_energy_mj) == (energy_mj or 0)
+                    counted = int(invoice.observed_energy_interval_ms) > 0 or energy_mj is None
+                    return invoice if int(invoice.observed_interval_ms) > 0 and known and counted else None
+
+                return read(await eventually(measured, "the ledger is told"), Invoice)
+
+            unknown = await said(None)
+            assert "not measured" in " ".join(invoices.measured(unknown))
+            assert "energy" not in invoices.as_csv(unknown)
+            assert not (await pool.get(lease.lease_id)).HasField("energy_mj")
+            known = await said(36_000)
+            assert (await pool.get(lease.lease_id)).energy_mj == 36_000
+        told = " ".join(invoices.measured(known))
+        assert "0.0 Wh, of " in told, "of a part of the time only"
+        assert ",energy_joules,,36," in invoices.as_csv(known)

@@ -1,11 +1,12 @@
 """Mistakes about idleness: what is not seen taken for it, ends that nobody was told of, loans that are not returned.
-Mistakes about time limits that are made longer.
+Mistakes about time limits that are made longer. Energy that is counted twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aliquot.agent.core import energy
 from aliquot.coordinator.core import tick
 from aliquot.coordinator.core.books.use import ShareRecalled, UseState
 from aliquot.coordinator.core.deciding import borrowing as lending
@@ -19,6 +20,7 @@ from aliquot.coordinator.core.rules.use import policy_of
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due, Timers
 from aliquot.coordinator.core.values.types import EndReason
+from aliquot.coordinator.reading.usage import Risen
 from tests.simulation.mutant import Put, mutant
 
 _LENT = """
@@ -158,3 +160,28 @@ def _old_end(put: Put) -> None:
 
     put(Timers, "drop", kept)
     put(tick, "_LOOK", {**tick._LOOK, Due.TIME_LIMIT: over})
+
+
+_DRAWING = """
+pool 1 of 1
+start
+wait 30
+allocate one 0.5,10Gi ttl=86400
+allocate two 0.5,10Gi ttl=86400
+work one 50
+work two 50
+wait 900
+release one
+release two
+wait 30
+"""
+
+
+@mutant("energy for each", "each of a card's leases is said to have drawn all of what the card has", scene=_DRAWING)
+def _for_each(put: Put) -> None:
+    put(energy, "divide", lambda drawn_mj, idle_mj, parts, others_milli: dict.fromkeys(parts, drawn_mj))
+
+
+@mutant("summed up anew", "what an agent says of a lease is added as often as it is said", scene=_DRAWING)
+def _anew(put: Put) -> None:
+    put(Risen, "by", lambda self, lease, slice_id, *sums: sums)

@@ -64,7 +64,7 @@ AREAS = {
         ),
         ("tests/access", "tests/logins"),
     ),
-    "console": Area(("console/aliquot/console/**/*.py",), ("tests/console",)),
+    "console": Area(("console/aliquot/console/**/*.py",), ("tests/console", "tests/use")),
     "hosting": Area(
         ("agent/aliquot/agent/hosting/*.py",), ("tests/agent/test_hosting.py", "tests/agent/test_hosting_ahead.py")
     ),

@@ -99,7 +99,7 @@ class Mailbox:
         device = self._state.devices.get(uuid)
         if device is None or uuid in self._devices:
             return
-        if self._tracker.worth(device_report(device), self._clock.monotonic_ms()):
+        if self._tracker.worth(device_report(device, self._state.actual), self._clock.monotonic_ms()):
             self._devices.add(uuid)
             self.wakeup.set()
 
@@ -161,7 +161,7 @@ class Mailbox:
         if not self._devices or self._tracker.wait_ms(now_ms):
             return ()
         devices = self._state.devices
-        reports = {uuid: device_report(devices[uuid]) for uuid in devices if uuid in self._devices}
+        reports = {uuid: device_report(devices[uuid], self._state.actual) for uuid in devices if uuid in self._devices}
         self._devices.clear()
         return self._tracker.offer(reports, now_ms)
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.energy import Meter
 from aliquot.agent.core.enforcement import Decision
 from aliquot.agent.core.health import Health
-from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
+from aliquot.agent.core.model import NOTHING_YET, Actual, Holder, Intent, Reservation
 from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
@@ -22,7 +23,6 @@ from aliquot.common.duties import Duties
 
 MAX_NOTES = 64
 MAX_ACTS = 256
-_NOTHING_YET = Actual()
 
 
 class DeviceState(msgspec.Struct):
@@ -37,6 +37,8 @@ class DeviceState(msgspec.Struct):
     """By pid: how much of the device's time each process used of late."""
     process_peaks: Mapping[int, int] | None = None
     """By pid: the highest use of any engine since the last look."""
+    mean_power_mw: int | None = None
+    """Between the last two samples of its load, by its counter of energy."""
     health_sample: HealthSample = msgspec.field(default_factory=HealthSample)
     sampled_ms: int | None = None
     """Wall clock of the last memory sample."""
@@ -74,6 +76,8 @@ class NodeState(msgspec.Struct):
     """What went wrong, latest last: damaged files, lost devices."""
     acts: deque[EnforcementAct] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_ACTS))
     """What enforcement did, latest last, so that launchers can say why a program was stopped."""
+    meters: dict[str, Meter] = {}
+    """Of energy, by card."""
     cards: dict[str, Card] = {}
     """Those in MIG mode, by UUID."""
     card_problems: tuple[str, ...] = ()
@@ -108,7 +112,7 @@ class NodeState(msgspec.Struct):
 
     def actual_of(self, slice_id: str) -> Actual:
         """What is true of a slice; nothing yet for a new one."""
-        return self.actual.get(slice_id, _NOTHING_YET)
+        return self.actual.get(slice_id, NOTHING_YET)
 
     def reserved_on(self, device_uuid: str) -> list[Reservation]:
         """Reservations that take part of a device."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from aliquot.agent.core.accounting import SliceUsage
@@ -14,7 +15,7 @@ from aliquot.agent.core.caring import MAX_CARDS, CareOrder, CareResult
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.figures import ServedReport
-from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.model import NOTHING_YET, Actual, SliceSpec
 from aliquot.agent.core.overtime import Seen
 from aliquot.agent.core.partitioning import Card, CutOrder, Part, Profile
 from aliquot.agent.core.reports import LeaseHit, SliceReport
@@ -38,8 +39,8 @@ _NOT_SERVED = (types_pb2.SERVE_UNSPECIFIED, types_pb2.SERVE_LOCAL)
 LEASE_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
-def device_report(device: DeviceState) -> DeviceReport:
-    """What is known of a device now."""
+def device_report(device: DeviceState, actual: Mapping[str, Actual] = MappingProxyType({})) -> DeviceReport:
+    """What is known of a device now, and of slices on it as far as `actual` has them."""
     usage, memory = device.usage, device.memory
     alone = usage is not None and len(usage.slices) == 1 and not (usage.foreign or usage.strays)
     known = usage is not None and memory is not None
@@ -54,7 +55,7 @@ def device_report(device: DeviceState) -> DeviceReport:
         gpu_percent=device.load.gpu_percent,
         memory_percent=device.load.memory_percent,
         temperature_c=device.load.temperature_c,
-        power_mw=device.load.power_mw if device.load.mean_power_mw is None else device.load.mean_power_mw,
+        power_mw=device.load.power_mw if device.mean_power_mw is None else device.mean_power_mw,
         activity_percent=device.load.activity_percent,
         activity_source=device.load.activity_source,
         power_limit_mw=device.load.power_limit_mw,
@@ -66,6 +67,7 @@ def device_report(device: DeviceState) -> DeviceReport:
                 len(piece.uses),
                 slice_percent(device, piece),
                 *slice_activity(device, piece, alone=alone),
+                energy_mj=actual.get(piece.reservation.slice_id, NOTHING_YET).energy_mj,
             )
             for piece in (usage.slices if usage is not None and known else ())
         ),

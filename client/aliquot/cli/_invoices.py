@@ -77,7 +77,15 @@ def measured(invoice: Invoice) -> list[str]:
     reserved = sum(line.share_milli_ms for line in invoice.lines)
     part = f", {invoice.observed_busy_milli_ms * 100 // reserved} % of what was reserved" if reserved > 0 else ""
     told = f"measured on the whole days (UTC) of the period: {busy} GPU-hours busy{part}, {memory} GiB-hours in use"
-    return [told, *moved]
+    return [told, f"energy that cards drew for its leases on these days, not charged: {_energy(invoice)}", *moved]
+
+
+def _energy(invoice: Invoice) -> str:
+    """In words; where only some of the cards count it, for how much of the time that was measured."""
+    if not invoice.observed_energy_interval_ms:
+        return "not measured"
+    percent = invoice.observed_energy_interval_ms * 100 // invoice.observed_interval_ms
+    return words.energy(invoice.observed_energy_mj) + (f", of {percent} % of the time" if percent < 100 else "")
 
 
 def as_csv(invoice: Invoice) -> str:
@@ -94,6 +102,8 @@ def as_csv(invoice: Invoice) -> str:
         busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)
         memory = hours(invoice.observed_memory_byte_ms, GIB_HOUR)
         writer.writerow((*head, "measured", "", busy, memory, *("",) * (len(COLUMNS) - 4)))
+    if invoice.observed_energy_interval_ms:
+        writer.writerow((*head, "energy_joules", "", invoice.observed_energy_mj // 1000, *("",) * (len(COLUMNS) - 3)))
     if invoice.observed_up_bytes or invoice.observed_down_bytes:
         moved = invoice.observed_up_bytes, invoice.observed_down_bytes
         writer.writerow((*head, "bytes up and down", "", *moved, *("",) * (len(COLUMNS) - 4)))

@@ -41,6 +41,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "requeued": str(lease.requeues) if lease.requeues else "",
         "elastic": words.elastic(lease),
         "use": words.use(lease.use),
+        "energy": words.energy(lease.energy_mj) if lease.energy_mj is not None else "",
         "ends": words.ends(lease),
         "ended": " ".join(
             filter(None, (lease.end_reason, lease.end_detail, code, lease.ended_by and f"by {lease.ended_by}"))

@@ -77,6 +77,12 @@ def amount(value_bytes: int | None) -> str:
     return UNKNOWN if value_bytes is None else human_bytes(value_bytes)
 
 
+def energy(millijoules: int) -> str:
+    """Energy: `12.3 Wh`, `1.250 kWh`."""
+    watt_hours = millijoules / 3_600_000
+    return f"{watt_hours:.1f} Wh" if watt_hours < 1000 else f"{watt_hours / 1000:,.3f} kWh"
+
+
 def measured(value: int | None, unit: str) -> str:
     """A reading: `87%`."""
     return UNKNOWN if value is None else f"{value}{unit}"

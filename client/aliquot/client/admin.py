@@ -439,5 +439,9 @@ class Invoice:
     observed_up_bytes: int = _sum()
     """Likewise, from programs elsewhere to the processes that served their leases. Never charged."""
     observed_down_bytes: int = _sum()
+    observed_energy_mj: int = _sum()
+    """Likewise, millijoules that cards drew for its leases, where cards count them. Never charged."""
+    observed_energy_interval_ms: int = _sum()
+    """Of `observed_interval_ms`, the time in which they were counted; 0: none was."""
     balance_micro: int | None = field(default=None, metadata={UNBOUNDED: True})
     """All that the tenant has ever paid less all that it was charged, as of `made_ms`; None: it never paid."""

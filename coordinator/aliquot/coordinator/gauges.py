@@ -85,4 +85,4 @@ class LeadersGauges:
 
 
 def _ledger_sums(state: State) -> int:
-    return sum(map(len, list(state.ledger.hours.values()))) + len(state.ledger.closed)
+    return sum(map(len, [*state.ledger.hours.values(), *state.ledger.closed.values()]))

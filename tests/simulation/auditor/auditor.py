@@ -60,6 +60,9 @@ class Auditor:
         """
         return self._durable_us[0]
 
+    def _drawn_mj(self, node_id: str) -> int:
+        return sum(sum(node.drawn_mj.values()) for node in self._world.nodes if node_id in ("", node.node_id))
+
     # -- reporting
 
     def note(self, text: str) -> None:
@@ -149,6 +152,7 @@ class Auditor:
         self.books.confirmed = self.wire.confirmed
         self.books.freed = self.nodes.freed
         self.books.expired = self._expired
+        self.books.energy.drawn_mj = self._drawn_mj
 
     # -- the journal
 
@@ -322,8 +326,8 @@ class Auditor:
                 billed[0] += entry.share_milli * (entry.to_ms - entry.from_ms)
                 billed[1] += entry.memory_bytes * (entry.to_ms - entry.from_ms)
             for _, sums in folded.get(tenant, ()):
-                billed[0] += sums.share
-                billed[1] += sums.memory
+                billed[0] += sums.share_milli_ms
+                billed[1] += sums.memory_byte_ms
             for interval in self.books.money.used.get(tenant, ()):
                 used[0] += interval.share * (interval.to_ms - interval.from_ms)
                 used[1] += interval.memory * (interval.to_ms - interval.from_ms)

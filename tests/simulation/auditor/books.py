@@ -12,6 +12,7 @@ from tests.simulation.auditor.budgets import Budgets
 from tests.simulation.auditor.capacity import Capacity
 from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.ceilings import Ceilings
+from tests.simulation.auditor.energy import Energy
 from tests.simulation.auditor.health import Health
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
@@ -115,6 +116,7 @@ class Books:
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.use = Use(self)
+        self.energy = Energy(self)
         self.capacity = Capacity(self)
         self.limits = Limits(self)
         self.placing = Placing(self)
@@ -407,10 +409,10 @@ class Books:
         return ""
 
     def _failed(self, fact: list[Any]) -> str:
-        return self._over(fact, failed=True)
+        return self._over(fact, failed=True) or self.energy.over(fact[3], fact[6])
 
     def _gone(self, fact: list[Any]) -> str:
-        return self._over(fact, failed=False)
+        return self._over(fact, failed=False) or self.energy.over(fact[3], fact[4])
 
     def _over(self, fact: list[Any], *, failed: bool) -> str:
         story = self.changing(fact[2])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
 """States of nodes, as the journal has them."""
-DECLARED_FACTS = ("observed", "folded", "prices", "demand")
+DECLARED_FACTS = ("folded", "prices", "demand")
 """What people declare and post, and what is learnt: no capacity moves by it."""
 CALLERS_FACTS = ("role+", "role-", "token+", "token-", "acted", "invite+", "invited", "invite-", "enrol+", "enrol-")
 """Who may do what, and who did: no capacity moves by it either."""

@@ -135,6 +135,10 @@ class SimMachine:
         self.denying: dict[str, tuple[str, str, int]] = {}
         """Slice id -> (device, cgroup, bytes), where the driver denies at the allocation."""
         self.unplugged: set[str] = set()
+        self.drawn_mj: dict[str, int] = {}
+        """By card, since the simulation began."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """By card: when its counter was read last, and what it had drawn when the counter began."""
         self.events = 0
         self.why = ""
         """What the agent last gave as its reason for a signal."""
@@ -252,7 +256,15 @@ class SimMachine:
         self.denying.clear()
         for card in self.cards.values():
             card.clear()
+        self._counted = {card: (self.loop.now_us, drawn_mj) for card, drawn_mj in self.drawn_mj.items()}
         self.boots += 1
+
+    def read_energy(self, card: str, power_mw: int) -> int:
+        """The card's counter, in millijoules: power as it is now, over the time since somebody last asked."""
+        since_us, began_mj = self._counted.get(card, (self.loop.now_us, 0))
+        drawn_mj = self.drawn_mj.get(card, 0) + (self.loop.now_us - since_us) * power_mw // 1_000_000
+        self.drawn_mj[card], self._counted[card] = drawn_mj, (self.loop.now_us, began_mj)
+        return drawn_mj - began_mj
 
     def listed(self, uuid: str) -> list[SimProc]:
         """Who holds memory of a device."""

@@ -181,7 +181,8 @@ class SimBackend:
         listed = self._machine.listed(uuid)
         busy = sum(self._busy_percent(proc, len(listed)) for proc in listed)
         power_mw = 60_000 + busy * 2_000 if device.power_mw is None else device.power_mw
-        return LoadSample(busy, busy // 2, device.hot, power_mw, 1_400, power_limit_mw=300_000)
+        energy_mj = self._machine.read_energy(device.info.physical_uuid, power_mw)
+        return LoadSample(busy, busy // 2, device.hot, power_mw, energy_mj, 1_400, power_limit_mw=300_000)
 
     def process_load(self, uuid: str) -> dict[int, int] | None:
         """Even shares of the device's time, but of programs that are told to do otherwise."""

@@ -15,6 +15,8 @@ from aliquot.agent.core.signals import Signal
 
 MIB = 1 << 20
 SETTLE_MS = 60_000
+ENERGY_MS = 300_000
+"""What slices draw rises all the time: it is told with what else is told, and by itself no more often than this."""
 
 
 class SliceUseReport(msgspec.Struct, frozen=True):
@@ -26,6 +28,7 @@ class SliceUseReport(msgspec.Struct, frozen=True):
     gpu_percent: int | None = None
     activity_percent: int | None = None
     activity_source: ActivitySource = ActivitySource.UNKNOWN
+    energy_mj: int | None = None
 
 
 class DeviceReport(msgspec.Struct, frozen=True):
@@ -59,6 +62,9 @@ class Deadbands(msgspec.Struct, frozen=True):
     percent: int = 5
     temperature_c: int = 3
     power_mw: int = 15_000
+
+
+EXACT = Deadbands(1, 1, 1, 1, 1)
 
 
 def differs(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
@@ -142,12 +148,13 @@ class DeltaTracker(msgspec.Struct):
             return True
         if differs(sent, report, self.bands):
             return True
-        settled = now_ms - self._sent_at_ms[report.uuid] >= SETTLE_MS
-        return settled and not _same(sent, report)
+        since_ms = now_ms - self._sent_at_ms[report.uuid]
+        return (since_ms >= SETTLE_MS and not _same(sent, report)) or (
+            since_ms >= ENERGY_MS and sent.slices != report.slices
+        )
 
 
 def _same(sent: DeviceReport, now: DeviceReport) -> bool:
     """Equal but for the time of the sample and the load, which changes all the time."""
-    return (sent.foreign_bytes, sent.memory_used_bytes, sent.slices) == (
-        now.foreign_bytes, now.memory_used_bytes, now.slices
-    )  # fmt: skip
+    told, known = (sent.foreign_bytes, sent.memory_used_bytes), (now.foreign_bytes, now.memory_used_bytes)
+    return told == known and not _slices_differ(sent, now, EXACT)

@@ -111,6 +111,8 @@ class Reservation(msgspec.Struct, frozen=True):
     reason: str = ""
     """Stable word, for FAILED. Set while it is still to STOP where the agent itself gave it up."""
     detail: str = ""
+    energy_mj: int | None = None
+    """Of one that is over: what its card had drawn for it."""
 
     @property
     def slice_id(self) -> str:
@@ -138,6 +140,11 @@ class Actual(msgspec.Struct, frozen=True):
     """Where it is served, once its process has answered; empty: not yet, or it is not to be."""
     unserved: str = ""
     """Why it is not served at the moment, for people."""
+    energy_mj: int | None = None
+    """Its part of what its card has drawn; None: not measured."""
+
+
+NOTHING_YET = Actual()
 
 
 class ProcessKey(msgspec.Struct, frozen=True, order=True):

@@ -33,6 +33,7 @@ class SliceReport(msgspec.Struct, frozen=True):
     memory_bytes: int
     tier_notes: tuple[str, ...] = ()
     endpoint: str = ""
+    energy_mj: int | None = None
 
 
 class LeaseHit(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceRep
         memory_bytes=spec.memory_bytes,
         tier_notes=tuple(one_line(note, MAX_DETAIL_CHARS) for note in notes),
         endpoint=actual.endpoint,
+        energy_mj=actual.energy_mj if record.holds else record.energy_mj,
     )
 
 

@@ -106,8 +106,8 @@ class LoadSample(msgspec.Struct, frozen=True):
     memory_percent: int | None = None
     temperature_c: int | None = None
     power_mw: int | None = None
-    mean_power_mw: int | None = None
-    """Since the sample before this one, by the card's counter of energy: no burst between two samples is missed."""
+    energy_mj: int | None = None
+    """The card's own counter, a part's as well: of what it has drawn since its driver was loaded."""
     sm_clock_mhz: int | None = None
     activity_percent: int | None = None
     """The busiest of its engines since the last sample, by the best source that there is."""

@@ -26,7 +26,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices import visible
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry, there, with_unread
-from aliquot.agent.devices.nvml_activity import Counters, EnergyCounter, ProcessSamples
+from aliquot.agent.devices.nvml_activity import Counters, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
@@ -81,7 +81,6 @@ class NvmlBackend:
         self._events: EventSource | None = None
         self._process_samples = ProcessSamples(self._query)
         self._counters = Counters(self._query)
-        self._energy = EnergyCounter(self._query)
         self._power_limits: dict[str, tuple[float, int | None]] = {}
         """By device: until when it holds, and what it is."""
         self._used_bytes: dict[str, int] = {}
@@ -244,20 +243,16 @@ class NvmlBackend:
                 continue
             handles[uuid] = part
             found.append(
-                DeviceInfo(
+                replace(
+                    whole,
                     uuid=uuid,
-                    index=whole.index,
                     product_name=name,
-                    model=whole.model,
-                    vendor=whole.vendor,
                     memory_total_bytes=memory.total_bytes,
                     memory_reserved_bytes=memory.reserved_bytes,
-                    pci_bus_id=whole.pci_bus_id,
-                    numa_node=whole.numa_node,
+                    whole_only="",
                     fabric_island=None,  # peer access over NVLink is not to be had between instances
                     mig_profile=name.rpartition("MIG ")[2].strip() if "MIG " in name else "",
                     parent_uuid=whole.uuid,
-                    shut=whole.shut,
                     gpu_instance_id=self._query.ask(uuid, "GpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, part),
                 )
             )
@@ -329,7 +324,7 @@ class NvmlBackend:
             memory_percent=None if utilisation is None else utilisation.memory,
             temperature_c=temperature,
             power_mw=self._query.ask(uuid, "PowerUsage", pynvml.nvmlDeviceGetPowerUsage, handle),
-            mean_power_mw=self._energy.mean_power_mw(uuid, handle, time.monotonic()),
+            energy_mj=self._query.ask(uuid, "Energy", pynvml.nvmlDeviceGetTotalEnergyConsumption, parent or handle),
             sm_clock_mhz=self._query.ask(uuid, "ClockInfo", pynvml.nvmlDeviceGetClockInfo, handle, clock),
             activity_percent=activity,
             activity_source=ActivitySource.UNKNOWN if activity is None else source,

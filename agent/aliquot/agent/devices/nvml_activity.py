@@ -1,5 +1,4 @@
-"""How active devices and processes are: the card's performance counters (GPM), its counter of energy, and the driver's
-samples of processes.
+"""How active devices and processes are: the card's performance counters (GPM), and the driver's samples of processes.
 
 GPM (Hopper and later) compares two samples, so that nothing between them is missed; it also works for MIG instances,
 for which NVML has no rates and no samples of processes. Its first call for a device only takes the first sample.
@@ -163,28 +162,3 @@ class ProcessSamples:
             (each.pid, each.timeStamp, each.smUtil, max(each.smUtil, each.memUtil, each.encUtil, each.decUtil))
             for each in entries[: count.value]
         ]
-
-
-class EnergyCounter:
-    """What each card has drawn since it was asked last, as a mean: where the driver counts energy."""
-
-    SHORTEST_S = 0.1
-    """The counter moves in steps: over less than this they say nothing."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-        self._last: dict[str, tuple[float, int]] = {}
-        """When it was read, and millijoules."""
-
-    def mean_power_mw(self, uuid: str, handle: object, now_s: float) -> int | None:
-        """None: not offered, the first call, too soon after the last one, or the counter began anew."""
-        energy_mj = self._query.ask(uuid, "Energy", pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-        if energy_mj is None:
-            self._last.pop(uuid, None)
-            return None
-        last_s, last_mj = self._last.get(uuid, (now_s, energy_mj))
-        if now_s - last_s < self.SHORTEST_S:
-            self._last.setdefault(uuid, (now_s, energy_mj))
-            return None
-        self._last[uuid] = now_s, energy_mj
-        return round((energy_mj - last_mj) / (now_s - last_s)) if energy_mj >= last_mj else None

@@ -5,12 +5,12 @@ Units are dcgm-exporter's own: MiB for frame buffers, percent for utilisation, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.agent.core.samples import Engines
+from aliquot.agent.metrics.node import Value, gauges_of
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.common.limits import MIB
 
@@ -41,7 +41,12 @@ def _used_mib(device: DeviceState) -> float | None:
     return None if used_bytes is None else used_bytes // MIB
 
 
-_GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
+def _part(device: DeviceState, engine: str) -> float | None:
+    percent: int | None = getattr(device.load.engines, engine, None)
+    return None if percent is None else percent / 100
+
+
+_GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("GPU_TEMP", "GPU temperature (in C).", lambda d: d.load.temperature_c),
     ("POWER_USAGE", "Power draw (in W).", lambda d: None if d.load.power_mw is None else d.load.power_mw / 1000),
     ("SM_CLOCK", "SM clock frequency (in MHz).", lambda d: d.load.sm_clock_mhz),
@@ -62,10 +67,10 @@ _GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
     ("ROW_REMAP_PENDING", "1 if a row waits to be remapped.", lambda d: d.health_sample.remap_pending),
 )
 
-_PROFILED: tuple[tuple[str, str, Callable[[Engines], int | None]], ...] = (
-    ("SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", lambda engines: engines.sm),
-    ("PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", lambda engines: engines.tensor),
-    ("DRAM_ACTIVE", "Ratio of cycles the device memory interface is active.", lambda engines: engines.dram),
+_PROFILED: tuple[tuple[str, str, Value], ...] = (
+    ("SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", lambda d: _part(d, "sm")),
+    ("PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", lambda d: _part(d, "tensor")),
+    ("DRAM_ACTIVE", "Ratio of cycles the device memory interface is active.", lambda d: _part(d, "dram")),
 )
 """Of devices with performance counters; ratios, as dcgm-exporter has them."""
 
@@ -79,20 +84,8 @@ class DcgmCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """See `prometheus_client`."""
         devices = list(self._state.devices.values())
-        for name, text, value in _GAUGES:
-            gauge = GaugeMetricFamily(f"DCGM_FI_DEV_{name}", text, labels=_LABELS)
-            for device in devices:
-                number = value(device)
-                if number is not None:
-                    gauge.add_metric(self._labels(device), number)
-            yield gauge
-        for name, text, of in _PROFILED:
-            gauge = GaugeMetricFamily(f"DCGM_FI_PROF_{name}", text, labels=_LABELS)
-            for device in devices:
-                percent = None if device.load.engines is None else of(device.load.engines)
-                if percent is not None:
-                    gauge.add_metric(self._labels(device), percent / 100)
-            yield gauge
+        for kind, table in (("DEV", _GAUGES), ("PROF", _PROFILED)):
+            yield from gauges_of(f"DCGM_FI_{kind}_", table, devices, _LABELS, self._labels)
 
     def _labels(self, device: DeviceState) -> list[str]:
         info = device.info

@@ -7,7 +7,7 @@ known has no sample, rather than a zero. Names follow Prometheus' rules; the nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -16,13 +16,13 @@ from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.figures import FIGURES
-from aliquot.agent.core.model import Holder
+from aliquot.agent.core.model import Actual, Holder, SliceSpec
 from aliquot.agent.core.signals import XidSeverity
 from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
-from aliquot.common.gauges import program_metrics, scraped
+from aliquot.common.gauges import Labelled, counters_by, gauges_by, program_metrics, scraped
 from aliquot.common.scraping import allowed_by
 from aliquot.common.tls import ServerTls
 from aliquot.common.validity import Certificates
@@ -35,7 +35,6 @@ _SLICE_LABELS = ("node", "uuid", "lease_id", "slice_id")
 
 Value = Callable[[DeviceState], float | None]
 
-_HEALTHY = "healthy"
 _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
     (
         "utilisation_ratio",
@@ -107,8 +106,56 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         "Double-bit memory errors since the driver was loaded.",
         lambda d: d.health_sample.uncorrected_errors,
     ),
-    (_HEALTHY, "1 while its agent finds nothing wrong with the device.", lambda d: int(d.health.healthy)),
 )
+
+_Seen = tuple[DeviceState, SliceUsage] | None
+_OF_SLICES: tuple[
+    tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[SliceSpec, Actual, _Seen], float | None]],
+    ...,
+] = (
+    (GaugeMetricFamily, "share_ratio", "Part of the device reserved.", lambda spec, *_: spec.share_milli / 1000),
+    (GaugeMetricFamily, "reserved_bytes", "Memory reserved.", lambda spec, *_: spec.memory_bytes),
+    (
+        GaugeMetricFamily,
+        "observed_bytes",
+        "Memory its processes hold; absent when not known.",
+        lambda _, __, seen: seen[1].observed_bytes if seen else None,
+    ),
+    (
+        GaugeMetricFamily,
+        "processes",
+        "Processes on the device.",
+        lambda _, __, seen: len(seen[1].uses) if seen else None,
+    ),
+    (
+        GaugeMetricFamily,
+        "utilisation_ratio",
+        "Part of the device's time its processes used.",
+        lambda _, __, seen: _percent(slice_percent(*seen)) if seen else None,
+    ),
+    (
+        CounterMetricFamily,
+        "energy_joules",
+        "Its part of what its card has drawn, since this agent began; absent where cards don't count it.",
+        lambda _, actual, __: None if actual.energy_mj is None else actual.energy_mj / 1000,
+    ),
+)
+
+
+def gauges_of(
+    prefix: str,
+    table: Iterable[tuple[str, str, Value]],
+    devices: Iterable[DeviceState],
+    names: Sequence[str],
+    labels: Callable[[DeviceState], list[str]],
+) -> Iterator[Metric]:
+    """A gauge for each row, of the devices of which it is known. `names` are the labels'."""
+    for name, text, value in table:
+        gauge = GaugeMetricFamily(f"{prefix}{name}", text, labels=names)
+        for device in devices:
+            if (number := value(device)) is not None:
+                gauge.add_metric(labels(device), number)
+        yield gauge
 
 
 class NodeCollector(Collector):
@@ -138,24 +185,17 @@ class NodeCollector(Collector):
         yield from self._agent()
 
     def _devices(self, devices: list[DeviceState], measured: list[DeviceState]) -> Iterator[Metric]:
-        for name, text, value in _DEVICE_GAUGES:
-            gauge = GaugeMetricFamily(f"aliquot_device_{name}", text, labels=_DEVICE_LABELS)
-            # Of cards that can't be leased it means nothing that they are well.
-            for device in devices if name == _HEALTHY else [*devices, *measured]:
-                number = value(device)
-                if number is not None:
-                    gauge.add_metric(self._device_labels(device), number)
-            yield gauge
-        leases = GaugeMetricFamily("aliquot_device_leases", "Leases with a slice on the device.", labels=_DEVICE_LABELS)
-        share = GaugeMetricFamily("aliquot_device_reserved_share_ratio", "Share reserved.", labels=_DEVICE_LABELS)
-        memory = GaugeMetricFamily("aliquot_device_leased_bytes", "Memory reserved by slices.", labels=_DEVICE_LABELS)
-        for device in devices:
-            labels = self._device_labels(device)
-            records = self._state.reserved_on(device.info.uuid)
-            leases.add_metric(labels, len({record.spec.lease_id for record in records}))
-            share.add_metric(labels, sum(record.spec.share_milli for record in records) / 1000)
-            memory.add_metric(labels, sum(record.spec.memory_bytes for record in records))
-        yield from (leases, share, memory)
+        def held(device: DeviceState) -> list[SliceSpec]:
+            return [record.spec for record in self._state.reserved_on(device.info.uuid)]
+
+        of_leasable: tuple[tuple[str, str, Value], ...] = (
+            ("healthy", "1 while its agent finds nothing wrong with the device.", lambda d: int(d.health.healthy)),
+            ("leases", "Leases with a slice on the device.", lambda d: len({spec.lease_id for spec in held(d)})),
+            ("reserved_share_ratio", "Share reserved.", lambda d: sum(spec.share_milli for spec in held(d)) / 1000),
+            ("leased_bytes", "Memory reserved by slices.", lambda d: sum(spec.memory_bytes for spec in held(d))),
+        )
+        for table, of in ((_DEVICE_GAUGES, [*devices, *measured]), (of_leasable, devices)):
+            yield from gauges_of("aliquot_device_", table, of, _DEVICE_LABELS, self._device_labels)
         xids = CounterMetricFamily(
             "aliquot_device_xids",
             "XIDs that the driver reported, by whom they concern.",
@@ -172,63 +212,45 @@ class NodeCollector(Collector):
             "1 for each slice of a lease: for joining its tenant, queue and tier to other series.",
             labels=(*_SLICE_LABELS, "member", "tenant", "queue", "tier", "state"),
         )
-        share = GaugeMetricFamily("aliquot_slice_share_ratio", "Part of the device reserved.", labels=_SLICE_LABELS)
-        reserved = GaugeMetricFamily("aliquot_slice_reserved_bytes", "Memory reserved.", labels=_SLICE_LABELS)
-        observed = GaugeMetricFamily(
-            "aliquot_slice_observed_bytes", "Memory its processes hold; absent when not known.", labels=_SLICE_LABELS
-        )
-        processes = GaugeMetricFamily("aliquot_slice_processes", "Processes on the device.", labels=_SLICE_LABELS)
-        busy = GaugeMetricFamily(
-            "aliquot_slice_utilisation_ratio", "Part of the device's time its processes used.", labels=_SLICE_LABELS
-        )
-        seen: dict[str, tuple[SliceUsage, float | None]] = {
-            piece.reservation.slice_id: (piece, _percent(slice_percent(device, piece)))
+        values = [
+            (kind(f"aliquot_slice_{name}", text, labels=_SLICE_LABELS), read) for kind, name, text, read in _OF_SLICES
+        ]
+        seen = {
+            piece.reservation.slice_id: (device, piece)
             for device in devices
             if (usage := device.usage) is not None
             for piece in usage.slices
         }
         for record in self._state.book.holding():
-            spec = record.spec
+            spec, actual = record.spec, self._state.actual_of(record.slice_id)
             labels = [self._state.name, spec.device_uuid, spec.lease_id, spec.slice_id]
-            tier = self._state.actual_of(spec.slice_id).tier
-            word = tier.word if tier is not None else ""
+            word = actual.tier.word if actual.tier is not None else ""
             standing = "quarantined" if record.quarantined else record.intent.value
             info.add_metric([*labels, str(spec.member), spec.tenant, spec.queue, word, standing], 1)
-            share.add_metric(labels, spec.share_milli / 1000)
-            reserved.add_metric(labels, spec.memory_bytes)
-            if spec.slice_id in seen:
-                piece, percent = seen[spec.slice_id]
-                processes.add_metric(labels, len(piece.uses))
-                if percent is not None:
-                    busy.add_metric(labels, percent)
-                if piece.observed_bytes is not None:
-                    observed.add_metric(labels, piece.observed_bytes)
-        yield from (info, share, reserved, observed, processes, busy)
+            for family, read in values:
+                if (value := read(spec, actual, seen.get(spec.slice_id))) is not None:
+                    family.add_metric(labels, value)
+        yield from (info, *(family for family, _ in values))
 
     def _agent(self) -> Iterator[Metric]:
-        acts = CounterMetricFamily("aliquot_agent_enforcement", "Decisions of the watchdog.", labels=("node", "act"))
-        for act, count in list(self._watchdog.acts.items()):
-            acts.add_metric([self._state.name, act.value], count)
-        sent = CounterMetricFamily(
-            "aliquot_agent_signals", "Signals, by what became of them.", labels=("node", "signal", "outcome")
+        acts = [((act.value,), count) for act, count in list(self._watchdog.acts.items())]
+        sent = [((what, how.name.lower()), count) for (what, how), count in list(self._signaller.outcomes.items())]
+        breaches = [((tier.word,), count) for tier, count in list(self._watchdog.breaches.items())]
+        over = (
+            "Slices seen over a limit that their tier denies: managed memory, some from before an attach, or a defect."
         )
-        for (what, outcome), count in list(self._signaller.outcomes.items()):
-            sent.add_metric([self._state.name, what, outcome.name.lower()], count)
-        breaches = CounterMetricFamily(
-            "aliquot_agent_limit_breaches",
-            "Slices seen over a limit that their tier denies: managed memory, some from before an attach, or a defect.",
-            labels=("node", "tier"),
-        )
-        for tier, count in list(self._watchdog.breaches.items()):
-            breaches.add_metric([self._state.name, tier.word], count)
-        connected = GaugeMetricFamily("aliquot_agent_connected", "1 while there is a session.", labels=("node",))
-        connected.add_metric([self._state.name], int(self._state.connected))
-        sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
-        sessions.add_metric([self._state.name], self._sessions())
-        calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
-        calls.add_metric([self._state.name], self._calls())
-        yield from (acts, breaches, sent, connected, sessions, calls)
+        yield self._counted("enforcement", "Decisions of the watchdog.", acts, "act")
+        yield self._counted("signals", "Signals, by what became of them.", sent, "signal", "outcome")
+        yield self._counted("limit_breaches", over, breaches, "tier")
+        yield self._counted("sessions", "Sessions begun.", [((), self._sessions())])
+        yield self._counted("driver_calls", "Calls into the driver.", [((), self._calls())])
+        connected = [((self._state.name,), int(self._state.connected))]
+        yield gauges_by(("node",), "aliquot_agent_connected", "1 while there is a session.", connected)
         yield from program_metrics(self._state.duties, self._certificates, {"node": self._state.name})
+
+    def _counted(self, name: str, text: str, counts: Labelled, *labels: str) -> Metric:
+        of_node = [((self._state.name, *key), count) for key, count in counts]
+        return counters_by(("node", *labels), f"aliquot_agent_{name}", text, of_node)
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]

@@ -324,6 +324,9 @@ class Lease:
     """When its time limit ends it, as things are; 0: it does not, or it is not granted."""
     exit_code: int | None = None
     """Of the program that ran in it, 128 + N where signal N ended it; None: nobody has said."""
+    energy_mj: int | None = None
+    """Millijoules that cards have drawn for it; of slices that it still holds only `get` and `list` tell. None: not
+    measured."""
     redacted: bool = False
     """It is another tenant's, and the caller may not see more than its state, slices and numbers."""
     secret: str = field(default="", repr=False)

@@ -86,7 +86,7 @@ class Listener:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
             self._around.metrics.agent_messages["stale_snapshots"] += 1
             return
-        read = read_reports(snapshot.slices)
+        read = self._read(session, snapshot.slices)
         self._around.observed.tier_notes.note(session.node_id, snapshot.slices)
         if not session.live:
             await self._register(session, snapshot, read)
@@ -240,13 +240,16 @@ class Listener:
         self._around.observed.tier_notes.note(session.node_id, reports.reports)
         if not reports.reports:
             return
-        command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
+        command = c.ReportSlices(session.node_id, session.epoch, self._read(session, reports.reports))
         try:
             reply = await submit_when_room(self._around.writer, command)
         except AliquotError:
             session.awaiting_snapshot = True  # when the journal is back, everybody is asked for everything
             return
         reply.add_done_callback(partial(self._reported, session, reports))
+
+    def _read(self, session: Session, reports: Iterable[agent_pb2.SliceReport]) -> tuple[c.SliceReport, ...]:
+        return read_reports(reports, partial(self._around.observed.reported, session.node_id))
 
     def _reported(self, session: Session, reports: agent_pb2.SliceReports, reply: Reply) -> None:
         if reply.cancelled() or reply.exception() is not None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.common.gauges import Metric, counters_by
 from aliquot.common.names import plain_text
 from aliquot.common.utilisation import percent, score
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.books.ledger.entries import QUANTITIES
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.outbox import Follower
@@ -69,55 +72,34 @@ class TierNotes:
             self._once.clear()
         self._of_slice[report.slice_id] = self._once.setdefault(notes, notes)
 
-    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Slices that have ended are forgotten."""
-        if not self._of_slice or old is None or (new is not None and old.slices is new.slices):
-            return
-        held = {piece.slice_id for piece in new.slices if piece.holds_capacity} if new is not None else set()
-        for piece in old.slices:
-            if piece.slice_id not in held:
-                self._of_slice.pop(piece.slice_id, None)
+    def forget(self, slice_id: str) -> None:
+        """It is over."""
+        self._of_slice.pop(slice_id, None)
 
 
-class ServedUses:
-    """What processes that serve leases count, as their agents last said; and bytes moved, for the books.
-
-    Agents tell sums that rise as long as a process lives. What it had moved before this coordinator began (`began_ms`)
-    is in the books already, or lost with the coordinator before: nobody is charged by it.
+class Risen:
+    """By how much sums have risen that agents tell of slices: they rise as long as who counts them lives. What had come
+    together before this coordinator began (`began_ms`) is in the books already, or lost with the coordinator before:
+    nobody is charged by it.
     """
 
     def __init__(self, began_ms: int) -> None:
         self._began_ms = began_ms
-        self._latest: dict[str, types_pb2.ServedUse] = {}
+        self._last: dict[str, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._latest)
+        return len(self._last)
 
-    def latest(self, slice_id: str) -> types_pb2.ServedUse | None:
-        """What was last said of the member whose first slice this is; None: nothing."""
-        return self._latest.get(slice_id)
-
-    def saw(self, piece: Slice, use: types_pb2.ServedUse, now_ms: int) -> tuple[int, int]:
-        """An agent has said it. Returns the bytes that moved since it said so before, up and down."""
-        before = self._latest.get(piece.slice_id)
-        kept = types_pb2.ServedUse()
-        kept.CopyFrom(use)
-        kept.observed_ms = now_ms
-        self._latest[piece.slice_id] = kept
+    def by(self, lease: Lease, slice_id: str, *sums: int) -> tuple[int, ...]:
+        """Since they were told before; one that has fallen is counted by somebody new."""
+        before, self._last[slice_id] = self._last.get(slice_id), sums
         if before is None:
-            return (use.up_bytes, use.down_bytes) if piece.since_ms >= self._began_ms else (0, 0)
-        return _risen(before.up_bytes, use.up_bytes), _risen(before.down_bytes, use.down_bytes)
+            return sums if lease.granted_ms >= self._began_ms else (0,) * len(sums)
+        return tuple(now - was if now >= was else now for was, now in zip(before, sums, strict=True))
 
-    def lease_changed(self, old: Lease, running: set[str]) -> None:
-        """Of the lease's slices only these run."""
-        for piece in old.slices:
-            if piece.slice_id not in running:
-                self._latest.pop(piece.slice_id, None)
-
-
-def _risen(before: int, now: int) -> int:
-    """What a sum has risen by; one that has fallen is another process's."""
-    return now - before if now >= before else now
+    def forget(self, slice_id: str) -> None:
+        """It is over."""
+        self._last.pop(slice_id, None)
 
 
 _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
@@ -137,21 +119,22 @@ class Measured(NamedTuple):
 class _Reading:
     """The last reading of one slice, and from when on it has not been added up."""
 
-    __slots__ = ("busy_milli", "measured", "memory_bytes", "since_ms", "tenant")
+    __slots__ = ("energy", "measured", "since_ms", "tenant")
 
     def __init__(self, lease: Lease, use: agent_pb2.SliceUse, since_ms: int, memory_total_bytes: int) -> None:
         # A process's part of the device's time; never more than all of it, whatever a driver says.
-        self.busy_milli = min(use.gpu_utilisation_percent, 100) * 10
-        self.memory_bytes = min(use.observed_bytes, memory_total_bytes)
-        self.since_ms = since_ms
         self.measured = Measured(
             since_ms,
-            self.memory_bytes if use.HasField("observed_bytes") else None,
+            min(use.observed_bytes, memory_total_bytes) if use.HasField("observed_bytes") else None,
             min(use.gpu_utilisation_percent, 100) if use.HasField("gpu_utilisation_percent") else None,
         )
+        self.energy = use.HasField("energy_mj")
+        self.since_ms = since_ms
         self.tenant = lease.request.tenant
 
 
+MOST_MW = 10_000_000
+"""No device draws more, whatever an agent says."""
 _LOOK_MS = 1_000
 """How soon another interval holds."""
 
@@ -173,11 +156,16 @@ class ObservedUse(Follower):
         self._lease_of = lease_of
         self.tier_notes = TierNotes(lease_of)
         """Why no stronger tier holds them, beside what they use."""
-        self.served = ServedUses(clock.now_ms())
-        """What is done for programs that use leases from elsewhere."""
+        self._served: dict[str, types_pb2.ServedUse] = {}
+        """What processes that serve members count, by the member's first slice."""
+        self._moved, self._risen = Risen(clock.now_ms()), Risen(clock.now_ms())
+        self._drawn: dict[str, int] = {}
+        """Millijoules, by slice."""
+        self._drawn_for: Counter[str] = Counter()
+        """By tenant, since this coordinator began."""
         self._readings: dict[str, _Reading] = {}
-        self._sums: dict[str, list[int]] = {}
-        """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms, up_bytes, down_bytes]."""
+        self._sums: dict[str, Counter[str]] = {}
+        """By tenant, of QUANTITIES."""
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -218,6 +206,37 @@ class ObservedUse(Follower):
         now_ms = self._clock.now_ms()
         self._close(use.slice_id, now_ms)
         self._readings[use.slice_id] = _Reading(lease, use, now_ms, self._memory_bytes_of(piece.plan.device_uuid))
+        if use.HasField("energy_mj"):
+            self._drew(lease, use.slice_id, use.energy_mj)
+
+    def drawn_mj(self, slice_id: str) -> int | None:
+        """What a slice's card has drawn for it so far; None: not measured."""
+        return self._drawn.get(slice_id)
+
+    def reported(self, node_id: str, report: agent_pb2.SliceReport) -> int | None:
+        """An agent has confirmed how a slice is now, which may be the last that it says of it. Returns `drawn_mj`."""
+        if report.HasField("energy_mj") and (found := self._running(node_id, report.slice_id)) is not None:
+            self._drew(found[0], report.slice_id, report.energy_mj)
+        return self.drawn_mj(report.slice_id)
+
+    def _drew(self, lease: Lease, slice_id: str, energy_mj: int) -> None:
+        """An agent that was restarted counts from nothing, so its sums are added up here."""
+        known = self._drawn.get(slice_id)
+        (risen_mj,) = self._risen.by(lease, slice_id, energy_mj)
+        most_mj = MOST_MW * max(0, self._clock.now_ms() - lease.granted_ms) // 1000
+        sum_mj = self._drawn[slice_id] = min(energy_mj if known is None else known + risen_mj, most_mj)
+        more_mj = min(risen_mj, sum_mj - (known or 0))
+        self._drawn_for[lease.request.tenant] += more_mj
+        self._count(lease.request.tenant, energy_mj=more_mj)
+
+    def collect(self) -> Iterator[Metric]:
+        """For a scrape, on its thread."""
+        yield counters_by(
+            ["tenant"],
+            "aliquot_tenant_energy_joules",
+            "What cards drew for a tenant's leases, where they count it",
+            [([tenant], mj / 1000) for tenant, mj in Counter(dict(self._drawn_for)).most_common()],
+        )
 
     def saw_served(self, node_id: str, use: types_pb2.ServedUse) -> None:
         """An agent has asked the process that serves a member on its node."""
@@ -225,9 +244,15 @@ class ObservedUse(Follower):
         if found is None:
             return
         lease, piece = found
-        moved = self.served.saw(piece, use, self._clock.now_ms())
-        if any(moved):
-            self._count(lease.request.tenant, 0, 0, 0, *moved)
+        kept = self._served[piece.slice_id] = types_pb2.ServedUse()
+        kept.CopyFrom(use)
+        kept.observed_ms = self._clock.now_ms()
+        up_bytes, down_bytes = self._moved.by(lease, piece.slice_id, use.up_bytes, use.down_bytes)
+        self._count(lease.request.tenant, up_bytes=up_bytes, down_bytes=down_bytes)
+
+    def served(self, slice_id: str) -> types_pb2.ServedUse | None:
+        """What is done for programs that use a member from elsewhere, whose first slice this is; None: nothing yet."""
+        return self._served.get(slice_id)
 
     def _running(self, node_id: str, slice_id: str) -> tuple[Lease, Slice] | None:
         """A slice that runs on a node, and its lease; None: what an agent says of it does not count."""
@@ -239,14 +264,19 @@ class ObservedUse(Follower):
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Slices that have ended, or whose node is lost, are not measured any more."""
-        self.tier_notes.lease_changed(old, new)
-        if not (self._readings or len(self.served)) or old is None or (new is not None and old.slices is new.slices):
+        known = self._readings or self._drawn or self._served or len(self._moved) or len(self.tier_notes)
+        if not known or old is None or (new is not None and old.slices is new.slices):
             return
         running = {piece.slice_id for piece in new.slices if piece.state in _RUNNING} if new is not None else set()
-        self.served.lease_changed(old, running)
+        held = {piece.slice_id for piece in new.slices if piece.holds_capacity} if new is not None else set()
         for piece in old.slices:
-            if piece.slice_id not in running and piece.slice_id in self._readings:
+            if piece.slice_id not in running:
                 self._close(piece.slice_id, self._clock.now_ms())
+                self._served.pop(piece.slice_id, None)
+            if piece.slice_id not in held:  # one whose node is lost may come back, and go on counting
+                self._drawn.pop(piece.slice_id, None)
+                for each in (self._risen, self._moved, self.tier_notes):
+                    each.forget(piece.slice_id)
 
     def take(self) -> list[ObserveUse]:
         """What came together since this was last called, a command a tenant."""
@@ -254,10 +284,7 @@ class ObservedUse(Follower):
         for reading in self._readings.values():
             self._add(reading, now_ms)
         taken, self._sums = self._sums, {}
-        return [
-            ObserveUse("", busy_milli_ms, memory_byte_ms, interval_ms, tenant, up_bytes, down_bytes)
-            for tenant, (busy_milli_ms, memory_byte_ms, interval_ms, up_bytes, down_bytes) in taken.items()
-        ]
+        return [ObserveUse(lease_id="", tenant=tenant, **sums) for tenant, sums in taken.items()]
 
     async def run(self, submit: Callable[[ObserveUse], Awaitable[object]], every_ms: Callable[[], int]) -> None:
         """Tell the ledger, again and again. What can't be told now is told with the next."""
@@ -272,14 +299,7 @@ class ObservedUse(Follower):
                     await submit(command)
                     told = True
                 if not told:
-                    self._count(
-                        command.tenant,
-                        command.busy_milli_ms,
-                        command.memory_byte_ms,
-                        command.interval_ms,
-                        command.up_bytes,
-                        command.down_bytes,
-                    )
+                    self._count(command.tenant, **{name: getattr(command, name) for name in QUANTITIES})
 
     def _close(self, slice_id: str, now_ms: int) -> None:
         reading = self._readings.pop(slice_id, None)
@@ -291,10 +311,15 @@ class ObservedUse(Follower):
         reading.since_ms = now_ms
         if elapsed_ms <= 0:
             return
-        self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
+        self._count(
+            reading.tenant,
+            busy_milli_ms=(reading.measured.utilisation_percent or 0) * 10 * elapsed_ms,
+            memory_byte_ms=(reading.measured.memory_bytes or 0) * elapsed_ms,
+            interval_ms=elapsed_ms,
+            energy_interval_ms=elapsed_ms if reading.energy else 0,
+        )
 
-    def _count(self, tenant: str, *more: int) -> None:
-        """Add to a tenant's sums, in their order; those not given stay."""
-        sums = self._sums.setdefault(tenant, [0, 0, 0, 0, 0])
-        for index, each in enumerate(more):
-            sums[index] += each
+    def _count(self, tenant: str, **more: int) -> None:
+        """Add to a tenant's sums."""
+        if any(more.values()):
+            self._sums.setdefault(tenant, Counter()).update(more)

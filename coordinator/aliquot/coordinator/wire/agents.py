@@ -7,7 +7,7 @@ worth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -92,9 +92,11 @@ def believed_reading(reading: types_pb2.DeviceTelemetry, memory_total_bytes: int
     return believed
 
 
-def read_reports(reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport, ...]:
-    """Confirmations as the core takes them. One with a status that nobody knows, or of a slice that none of
-    ours can be, says nothing and is left out.
+def read_reports(
+    reports: Iterable[agent_pb2.SliceReport], drawn_mj: Callable[[agent_pb2.SliceReport], int | None]
+) -> tuple[SliceReport, ...]:
+    """Confirmations as the core takes them. One with a status that nobody knows, or of a slice that none of ours can
+    be, says nothing and is left out. `drawn_mj`: the energy that is known of a slice.
     """
     return tuple(
         SliceReport(
@@ -105,6 +107,7 @@ def read_reports(reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport,
             reason=plain_text(report.reason, _REASON_CHARS_MAX),
             detail=plain_text(report.detail, TEXT_CHARS_MAX),
             endpoint=plain_text(report.endpoint, TEXT_CHARS_MAX),
+            energy_mj=drawn_mj(report),
         )
         for report in reports
         if report.status in _STATUSES and len(report.slice_id) <= limits.MAX_NAME_CHARS

@@ -209,9 +209,13 @@ def write_lease(
                 slot.lender = shown_id(piece.plan.lender, view, sees)
         if observed is not None:
             _add_use(slot, observed.latest(piece.slice_id))
-            if (served := observed.served.latest(piece.slice_id)) is not None:
+            if (served := observed.served(piece.slice_id)) is not None:
                 slot.served.CopyFrom(served)
             slot.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
+    if observed is not None:
+        running = [drawn for piece in lease.holding if (drawn := observed.drawn_mj(piece.slice_id)) is not None]
+        if running:
+            message.energy_mj += sum(running)
 
 
 def redacted(lease: Lease, view: View) -> types_pb2.Lease:

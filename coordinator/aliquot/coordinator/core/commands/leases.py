@@ -110,12 +110,14 @@ class ObserveUse(Command[None]):
     """What a lease, or all leases of a tenant, were measured to use over an interval."""
 
     lease_id: str
-    busy_milli_ms: int
-    memory_byte_ms: int
-    interval_ms: int
+    busy_milli_ms: int = 0
+    memory_byte_ms: int = 0
+    interval_ms: int = 0
     """Added up over slices."""
     tenant: str = ""
     """Of whose leases together; empty: of `lease_id` alone."""
     up_bytes: int = 0
     """From programs elsewhere to the processes that served their leases."""
     down_bytes: int = 0
+    energy_mj: int = 0
+    energy_interval_ms: int = 0

@@ -84,6 +84,8 @@ class SliceReport:
     reason: str = ""
     detail: str = ""
     endpoint: str = ""
+    energy_mj: int | None = None
+    """That the slice's card has drawn for it; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from aliquot.coordinator.core.books.leases.facts import (
     LeaseEnded,
@@ -109,32 +110,29 @@ def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
 
 
 def conclude(
-    known: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
+    known: Planning,
+    lease: Lease,
+    gone: Iterable[str],
+    failed: Mapping[str, tuple[str, str]],
+    now_ms: int,
+    drawn_mj: Mapping[str, int | None] = MappingProxyType({}),
 ) -> list[Fact]:
     """Facts for slices of one lease that hold nothing any more, and what follows for the lease.
 
-    `failed` maps slice ids to (reason, detail). A slice that ends while its lease is ending is simply gone. Otherwise
-    one failed slice takes its siblings along: a lease that was never active goes back to its queue and avoids that
-    device for a while; one that was active ends, because only its launcher can know what to do without the device.
-    One that would not keep to its limit ends as that in any case, also where it could go on with fewer slices, or where
-    it is ending already for another reason.
+    `failed` maps slice ids to (reason, detail), `drawn_mj` to the energy that was measured. A slice that ends while its
+    lease is ending is simply gone. Otherwise one failed slice takes its siblings along: a lease that was never active
+    goes back to its queue and avoids that device for a while; one that was active ends, because only its launcher can
+    know what to do without the device. One that would not keep to its limit ends as that in any case, also where it
+    could go on with fewer slices, or where it is ending already for another reason.
     """
     gone = set(gone)
     facts: list[Fact] = []
     for piece in lease.holding:
         if piece.slice_id in gone or (piece.slice_id in failed and piece.ending):
-            facts.append(SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id))
+            facts.append(SliceGone(now_ms, lease.lease_id, piece.slice_id, drawn_mj.get(piece.slice_id)))
         elif piece.slice_id in failed:
-            reason, detail = failed[piece.slice_id]
-            facts.append(
-                SliceFailed(
-                    at_ms=now_ms,
-                    lease_id=lease.lease_id,
-                    slice_id=piece.slice_id,
-                    reason=reason,
-                    detail=detail,
-                )
-            )
+            energy_mj = drawn_mj.get(piece.slice_id)
+            facts.append(SliceFailed(now_ms, lease.lease_id, piece.slice_id, *failed[piece.slice_id], energy_mj))
     over = gone | failed.keys()
     left = [piece for piece in lease.holding if piece.slice_id not in over]
     greedy = next(
@@ -145,8 +143,8 @@ def conclude(
         if greedy is not None and lease.end_reason != EndReason.OVER_LIMIT:
             return facts + _give_up(known, lease, left, EndReason.OVER_LIMIT, _story(greedy, failed), now_ms)
         if not left:
-            reason = EndReason(lease.end_reason)
-            facts.append(_concluded(lease, reason, lease.end_detail, now_ms, requeue=lease.requeue))
+            why = EndReason(lease.end_reason)
+            facts.append(_concluded(lease, why, lease.end_detail, now_ms, requeue=lease.requeue))
         return facts
     lost = [piece for piece in lease.holding if piece.slice_id in failed and not piece.ending]
     if not lost or lease.waiting:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
+from aliquot.coordinator.core.books.ledger.entries import QUANTITIES, Entry, EntryKind
 from aliquot.coordinator.core.books.ledger.facts import (
     BooksClosed,
     BudgetCrossed,
@@ -39,14 +41,7 @@ def post_credit(known: Planning, command: c.PostCredit, now_ms: int) -> Decision
         if (old.kind, old.tenant, old.money_micro) != (EntryKind.CREDIT, command.tenant, command.money_micro):
             raise _other_posting(old)
         return NOTHING
-    fact = CreditPosted(
-        at_ms=now_ms,
-        tenant=command.tenant,
-        money_micro=command.money_micro,
-        reference=command.reference,
-        note=command.note,
-    )
-    return Decision((fact,))
+    return Decision((CreditPosted(now_ms, command.tenant, command.money_micro, command.reference, command.note),))
 
 
 def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
@@ -64,39 +59,23 @@ def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Deci
         if was != (EntryKind.CORRECTION, *wanted):
             raise _other_posting(old)
         return NOTHING
-    fact = UsageCorrected(
-        at_ms=now_ms,
-        tenant=command.tenant,
-        queue=command.queue,
-        model=command.model,
-        share_milli_ms=share_milli_ms,
-        memory_byte_ms=memory_byte_ms,
-        reference=command.reference,
-        note=command.note,
-    )
-    return Decision((fact,))
+    whose, amounts = (command.tenant, command.queue, command.model), (share_milli_ms, memory_byte_ms)
+    return Decision((UsageCorrected(now_ms, *whose, *amounts, command.reference, command.note),))
 
 
 def observe_use(known: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
     """Add what agents measured. Ignored for leases that are gone, and where nothing was measured."""
     if not command.tenant and command.lease_id not in known.leases:
         return NOTHING
-    moved = command.up_bytes, command.down_bytes
-    if command.interval_ms <= 0 and not any(moved):
+    amounts = {name: getattr(command, name) for name in QUANTITIES}
+    if not any(amounts.values()):
         return NOTHING
-    if min(command.busy_milli_ms, command.memory_byte_ms, *moved) < 0:
+    if min(amounts.values()) < 0:
         raise InvalidField("busy_milli_ms", "measured use can't be negative")
-    fact = UseObserved(
-        at_ms=now_ms,
-        lease_id=command.lease_id,
-        busy_milli_ms=str(command.busy_milli_ms),
-        memory_byte_ms=str(command.memory_byte_ms),
-        interval_ms=command.interval_ms,
-        tenant=command.tenant,
-        up_bytes=str(command.up_bytes),
-        down_bytes=str(command.down_bytes),
-    )
-    return Decision((fact,))
+    fields: dict[str, Any] = {
+        name: amount if name.endswith("interval_ms") else str(amount) for name, amount in amounts.items()
+    }
+    return Decision((UseObserved(at_ms=now_ms, lease_id=command.lease_id, tenant=command.tenant, **fields),))
 
 
 def close_books(known: Planning, command: c.CloseBooks, now_ms: int) -> Decision[None]:

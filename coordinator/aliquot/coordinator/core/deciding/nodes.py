@@ -230,17 +230,7 @@ def report_device(known: Planning, command: c.ReportDevice, now_ms: int) -> Deci
     same = said == (old.healthy, old.reason, old.cause, old.severity, old.scope, old.remedy)
     if same and old.foreign_bytes == command.foreign_bytes:
         return NOTHING
-    fact = DeviceChanged(
-        at_ms=now_ms,
-        uuid=command.uuid,
-        foreign_bytes=command.foreign_bytes,
-        healthy=command.healthy,
-        reason=command.reason,
-        cause=command.cause,
-        severity=command.severity,
-        scope=command.scope,
-        remedy=command.remedy,
-    )
+    fact = DeviceChanged(now_ms, command.uuid, command.foreign_bytes, *said)
     if same or (command.healthy and not old.incident):
         return Decision((fact,))
     spec = known.inventory.device_record(command.uuid).spec

@@ -49,20 +49,13 @@ def _conclude_lease(known: Planning, lease: Lease, reports: dict[str, SliceRepor
             fresh = state_now is SliceState.GRANTED
             changed = report.tier not in (0, piece.tier) or report.endpoint not in ("", piece.endpoint)
             if fresh or (state_now is SliceState.ACTIVE and changed):
-                facts.append(
-                    SliceActive(
-                        at_ms=now_ms,
-                        lease_id=lease.lease_id,
-                        slice_id=piece.slice_id,
-                        tier=report.tier,
-                        endpoint=report.endpoint,
-                    )
-                )
+                facts.append(SliceActive(now_ms, lease.lease_id, piece.slice_id, report.tier, report.endpoint))
         elif report.status is ReportStatus.GONE and piece.ending:
             gone.append(piece.slice_id)
         elif report.status in (ReportStatus.GONE, ReportStatus.FAILED):
             failed[piece.slice_id] = (report.reason or "LOST", report.detail)
-    return facts + lifecycle.conclude(known, lease, gone, failed, now_ms)
+    drawn_mj = {slice_id: report.energy_mj for slice_id, report in reports.items()}
+    return facts + lifecycle.conclude(known, lease, gone, failed, now_ms, drawn_mj)
 
 
 # --------------------

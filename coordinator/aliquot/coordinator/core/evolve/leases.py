@@ -200,11 +200,11 @@ def _slice_active(state: State, fact: SliceActive) -> None:
 
 
 def _slice_failed(state: State, fact: SliceFailed) -> None:
-    move_slice(state, fact.slice_id, SliceEvent.FAIL, fact.at_ms, reason=fact.reason)
+    move_slice(state, fact.slice_id, SliceEvent.FAIL, fact.at_ms, reason=fact.reason, energy_mj=fact.energy_mj)
 
 
 def _slice_gone(state: State, fact: SliceGone) -> None:
-    move_slice(state, fact.slice_id, SliceEvent.GONE, fact.at_ms)
+    move_slice(state, fact.slice_id, SliceEvent.GONE, fact.at_ms, energy_mj=fact.energy_mj)
 
 
 def _slices_adopted(state: State, fact: SlicesAdopted) -> None:
@@ -391,6 +391,7 @@ def move_slice(
     tier: int = 0,
     reason: str = "",
     endpoint: str = "",
+    energy_mj: int | None = None,
 ) -> Lease:
     """Advance one slice; give its capacity back when it has reached a terminal state."""
     lease = state.leases[lease_id_of(slice_id)]
@@ -407,7 +408,8 @@ def move_slice(
         if moved.shed or moved.lease_epoch != lease.lease_epoch:
             slices = tuple(other for other in slices if other is not moved)  # a leftover: its story is over
         _free(state, lease, moved, slices, at_ms)
-    lease = replace(lease, slices=slices, seq=state.seq)
+    drawn_mj = lease.energy_mj if energy_mj is None else (lease.energy_mj or 0) + energy_mj
+    lease = replace(lease, slices=slices, seq=state.seq, energy_mj=drawn_mj)
     if lease.lease_id in state.ending and not lease.gives_back:
         del state.ending[lease.lease_id]
     counting.put_lease(state, lease)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from aliquot.coordinator.core.books.ledger import facts as f
-from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, EntryKind, HourTotal, Observed
-from aliquot.coordinator.core.books.ledger.folding import DAY_MS, hour_totals, hours_from
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind, Observed, Total
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS, Folded, put_totals, totals_of
 from aliquot.coordinator.core.books.ledger.ledger import close
 from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.evolve import saving
@@ -20,53 +23,24 @@ def _rates_applied(state: State, fact: f.RatesApplied) -> None:
 
 
 def _credit_posted(state: State, fact: f.CreditPosted) -> None:
-    state.ledger.post(
-        Entry(
-            number=state.ledger.next_number,
-            kind=EntryKind.CREDIT,
-            from_ms=fact.at_ms,
-            to_ms=fact.at_ms,
-            tenant=fact.tenant,
-            money_micro=fact.money_micro,
-            reference=fact.reference,
-            note=fact.note,
-        )
-    )
+    _post(state, fact, EntryKind.CREDIT, money_micro=fact.money_micro)
 
 
 def _usage_corrected(state: State, fact: f.UsageCorrected) -> None:
-    state.ledger.post(
-        Entry(
-            number=state.ledger.next_number,
-            kind=EntryKind.CORRECTION,
-            from_ms=fact.at_ms,
-            to_ms=fact.at_ms,
-            tenant=fact.tenant,
-            queue=fact.queue,
-            model=fact.model,
-            fixed_share_milli_ms=fact.share_milli_ms,
-            fixed_memory_byte_ms=fact.memory_byte_ms,
-            reference=fact.reference,
-            note=fact.note,
-        )
-    )
+    fixed = {"fixed_share_milli_ms": fact.share_milli_ms, "fixed_memory_byte_ms": fact.memory_byte_ms}
+    _post(state, fact, EntryKind.CORRECTION, queue=fact.queue, model=fact.model, **fixed)
+
+
+def _post(state: State, fact: f.CreditPosted | f.UsageCorrected, kind: EntryKind, **more: Any) -> None:  # noqa: ANN401 - fields
+    more |= {"reference": fact.reference, "note": fact.note}
+    state.ledger.post(Entry(state.ledger.next_number, kind, fact.at_ms, fact.at_ms, fact.tenant, **more))
 
 
 def _use_observed(state: State, fact: f.UseObserved) -> None:
     tenant = fact.tenant or state.leases[fact.lease_id].request.tenant
     day_start_ms = fact.at_ms - fact.at_ms % DAY_MS
-    old = state.ledger.observed.get((tenant, day_start_ms), Observed(tenant))
-    state.ledger.observe(
-        Observed(
-            tenant,
-            str(int(old.busy_milli_ms) + int(fact.busy_milli_ms)),
-            str(int(old.memory_byte_ms) + int(fact.memory_byte_ms)),
-            old.interval_ms + fact.interval_ms,
-            day_start_ms,
-            str(int(old.up_bytes) + int(fact.up_bytes)),
-            str(int(old.down_bytes) + int(fact.down_bytes)),
-        )
-    )
+    old = state.ledger.observed.get((tenant, day_start_ms), Observed(tenant, day_start_ms=day_start_ms))
+    state.ledger.observe(old.plus(fact))
 
 
 def _budget_crossed(state: State, fact: f.BudgetCrossed) -> None:
@@ -87,6 +61,12 @@ def _set_rates(state: State, dated: tuple[DatedRates, ...]) -> None:
     state.ledger.prices = PriceHistory(dated)
 
 
+def _saved_sums(name: str, of: Callable[[State], Folded]) -> Saved:
+    return Saved(
+        name, tuple[Total, ...], lambda state: totals_of(of(state)), lambda state, saved: put_totals(of(state), saved)
+    )
+
+
 SUBJECT = Subject(
     name="ledger",
     apply=by_kind(
@@ -101,15 +81,10 @@ SUBJECT = Subject(
             lambda state, saved: state.ledger.restore(saved),
         ),
         saving.value("next_entry", int, "ledger.next_number", 1),
-        Saved(
-            "hours",
-            tuple[HourTotal, ...],
-            lambda state: tuple(hour_totals(state.ledger.hours)),
-            lambda state, saved: state.ledger.hours.update(hours_from(saved)),
-        ),
+        _saved_sums("hours", lambda state: state.ledger.hours),
         saving.value("folded_up_to_ms", int, "ledger.folded_up_to_ms", 0),
         saving.value("closed_up_to_ms", int, "ledger.closed_up_to_ms", 0),
-        saving.records("closed_days", DayTotal, "ledger.closed", key="day_start_ms tenant queue model"),
+        _saved_sums("closed_days", lambda state: state.ledger.closed),
         saving.records("observed", Observed, "ledger.observed", key="tenant day_start_ms"),
         saving.pairs("budget_levels", tuple[int, int], "ledger.levels"),
     ),

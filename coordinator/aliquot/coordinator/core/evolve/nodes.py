@@ -113,7 +113,8 @@ def _node_removed(state: State, fact: NodeRemoved) -> None:
 
 def _device_changed(state: State, fact: DeviceChanged) -> None:
     old = state.devices[fact.uuid]
-    device = Device(
+    device = replace(
+        old,
         foreign_bytes=fact.foreign_bytes,
         healthy=fact.healthy,
         reason=fact.reason,
@@ -121,8 +122,6 @@ def _device_changed(state: State, fact: DeviceChanged) -> None:
         severity=fact.severity,
         scope=fact.scope,
         remedy=fact.remedy,
-        standing=old.standing,
-        incident=old.incident,
         overruled=old.overruled if not fact.healthy and fact.cause == old.overruled else "",
     )
     health.put_device(state, fact.uuid, device)

@@ -56,6 +56,7 @@ class SliceFailed(Fact, frozen=True, tag="failed"):
     slice_id: str
     reason: str
     detail: str = ""
+    energy_mj: int | None = None
 
 
 class SliceGone(Fact, frozen=True, tag="gone"):
@@ -63,6 +64,8 @@ class SliceGone(Fact, frozen=True, tag="gone"):
 
     lease_id: str
     slice_id: str
+    energy_mj: int | None = None
+    """That its card drew for it, in millijoules; None: not measured."""
 
 
 class SlicesAdopted(Fact, frozen=True, tag="adopted"):

@@ -236,6 +236,8 @@ class Lease(msgspec.Struct, frozen=True):
     """A guarantee of its owner covered it when it came, and nobody of that owner waited before it."""
     exit_code: int | None = None
     """Of the program that ran in it; None: nobody has said, or it has not ended."""
+    energy_mj: int | None = None
+    """That cards drew for its slices that are over, in millijoules; None: not measured."""
 
     @property
     def state(self) -> LeaseState:

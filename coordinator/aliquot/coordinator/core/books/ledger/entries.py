@@ -61,11 +61,13 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, from_ms=start, to_ms=end)
 
 
-class HourTotal(msgspec.Struct, frozen=True, array_like=True):
-    """Folded usage: what fell into one hour (UTC) at one price, of one tenant, queue and model, summed up exactly."""
+class Total(msgspec.Struct, frozen=True, array_like=True):
+    """Folded usage: what fell into one hour or, in closed books, one day (UTC), of one tenant, queue and model at one
+    price, summed up exactly. In decimals, because these quantities know no bound.
+    """
 
     from_ms: int
-    """The beginning of the hour or, where prices changed within it, of these prices."""
+    """The beginning of the hour or day or, where prices changed within it, of these prices."""
     tenant: str
     queue: str
     model: str
@@ -78,20 +80,16 @@ class HourTotal(msgspec.Struct, frozen=True, array_like=True):
     """Those that ended within it."""
 
 
-class DayTotal(msgspec.Struct, frozen=True, array_like=True):
-    """Closed books: all entries of one tenant, queue and model on one day (UTC), summed up exactly."""
-
-    day_start_ms: int
-    """The beginning of the day or, where prices changed within it, of these prices."""
-    tenant: str
-    queue: str
-    model: str
-    share_milli_ms: str
-    memory_byte_ms: str
-    billable_share_milli_ms: str
-    """With the minimum billing period applied to each slice."""
-    billable_memory_byte_ms: str
-    entries: int
+QUANTITIES = (
+    "busy_milli_ms",
+    "memory_byte_ms",
+    "interval_ms",
+    "up_bytes",
+    "down_bytes",
+    "energy_mj",
+    "energy_interval_ms",
+)
+"""What is measured and added up, by the names that it has wherever it goes: from commands to invoices."""
 
 
 class Observed(msgspec.Struct, frozen=True, array_like=True):
@@ -108,3 +106,12 @@ class Observed(msgspec.Struct, frozen=True, array_like=True):
     up_bytes: str = "0"
     """From programs elsewhere to the processes that served their leases."""
     down_bytes: str = "0"
+    energy_mj: str = "0"
+    """That cards drew, in millijoules, where they count it."""
+    energy_interval_ms: int = 0
+    """Of `interval_ms`, the time of slices on such cards."""
+
+    def plus(self, more: object) -> Observed:
+        """With the QUANTITIES of something else, in its own types: what knows no bound are decimals."""
+        sums = {name: int(getattr(self, name)) + int(getattr(more, name)) for name in QUANTITIES}
+        return msgspec.structs.replace(self, **{name: type(getattr(self, name))(n) for name, n in sums.items()})

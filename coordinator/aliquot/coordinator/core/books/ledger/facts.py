@@ -47,6 +47,8 @@ class UseObserved(Fact, frozen=True, tag="observed"):
     up_bytes: str = "0"
     """From programs elsewhere to the processes that served their leases; a decimal, as the others are."""
     down_bytes: str = "0"
+    energy_mj: str = "0"
+    energy_interval_ms: int = 0
 
 
 class BudgetCrossed(Fact, frozen=True, tag="budget"):

@@ -7,10 +7,13 @@ where the entry ends. An invoice whose period cuts no such sum does not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from operator import add
 from typing import NamedTuple
 
-from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, HourTotal
+from msgspec.structs import astuple
+
+from aliquot.coordinator.core.books.ledger.entries import Entry, Total
 from aliquot.coordinator.core.books.ledger.rates import PriceHistory
 
 HOUR_MS = 3_600_000
@@ -23,29 +26,25 @@ Bucket = tuple[int, str, str]
 class Sums(NamedTuple):
     """What was used, in thousandths and bytes times milliseconds; immutable, so that invoices may keep it."""
 
-    share: int = 0
-    memory: int = 0
-    billable_share: int = 0
+    share_milli_ms: int = 0
+    memory_byte_ms: int = 0
+    billable_share_milli_ms: int = 0
     """With the minimum billing period applied to each slice."""
-    billable_memory: int = 0
+    billable_memory_byte_ms: int = 0
     slices: int = 0
     """Those that ended here."""
 
     def plus(self, other: Sums) -> Sums:
         """Both together."""
-        return Sums(
-            self.share + other.share,
-            self.memory + other.memory,
-            self.billable_share + other.billable_share,
-            self.billable_memory + other.billable_memory,
-            self.slices + other.slices,
-        )
+        return Sums(*map(add, self, other))
 
 
+Folded = dict[str, dict[Bucket, Sums]]
+"""By tenant."""
 NOTHING = Sums()
 
 
-def fold(buckets: dict[Bucket, Sums], entry: Entry, prices: PriceHistory) -> None:
+def fold(folded: Folded, entry: Entry, prices: PriceHistory) -> None:
     """Add an entry of usage to its tenant's sums."""
     extra_ms = prices.minimum_extra_ms(entry)
     for part, _ in prices.cut(entry):
@@ -58,11 +57,8 @@ def fold(buckets: dict[Bucket, Sums], entry: Entry, prices: PriceHistory) -> Non
             last = end == entry.to_ms
             late_ms = extra_ms if last else 0
             key = (max(hour_ms, since_ms), entry.queue, entry.model)
-            buckets[key] = buckets.get(key, NOTHING).plus(
-                Sums(
-                    share, memory, share + entry.share_milli * late_ms, memory + entry.memory_bytes * late_ms, int(last)
-                )
-            )
+            late = entry.share_milli * late_ms, entry.memory_bytes * late_ms
+            put(folded, entry.tenant, key, Sums(share, memory, share + late[0], memory + late[1], int(last)))
             start = end
 
 
@@ -71,36 +67,28 @@ def day_of(from_ms: int, prices: PriceHistory) -> int:
     return max(from_ms - from_ms % DAY_MS, prices.since_ms(from_ms))
 
 
-def hour_totals(hours: dict[str, dict[Bucket, Sums]]) -> Iterator[HourTotal]:
-    """As snapshots have them: sorted, and with decimals, because these quantities know no bound."""
-    for tenant, buckets in sorted(hours.items()):
-        for (from_ms, queue, model), sums in sorted(buckets.items()):
-            yield HourTotal(from_ms, tenant, queue, model, *_decimals(sums), sums.slices)
+def put(into: Folded, tenant: str, bucket: Bucket, sums: Sums) -> None:
+    """Add so much to a tenant's sums."""
+    buckets = into.setdefault(tenant, {})
+    buckets[bucket] = buckets.get(bucket, NOTHING).plus(sums)
 
 
-def hours_from(totals: Iterable[HourTotal]) -> dict[str, dict[Bucket, Sums]]:
-    """As a snapshot has them."""
-    hours: dict[str, dict[Bucket, Sums]] = {}
-    for total in totals:
-        hours.setdefault(total.tenant, {})[total.from_ms, total.queue, total.model] = sums_of(total)
-    return hours
-
-
-def sums_of(total: HourTotal | DayTotal) -> Sums:
-    """The numbers of a total."""
-    return Sums(
-        int(total.share_milli_ms),
-        int(total.memory_byte_ms),
-        int(total.billable_share_milli_ms),
-        int(total.billable_memory_byte_ms),
-        total.entries,
+def totals_of(folded: Folded) -> tuple[Total, ...]:
+    """As snapshots have them: sorted."""
+    return tuple(
+        Total(*bucket[:1], tenant, *bucket[1:], *_decimals(sums), sums.slices)
+        for tenant, buckets in sorted(folded.items())
+        for bucket, sums in sorted(buckets.items())
     )
 
 
-def day_total(day_start_ms: int, tenant: str, queue: str, model: str, sums: Sums) -> DayTotal:
-    """A closed day."""
-    return DayTotal(day_start_ms, tenant, queue, model, *_decimals(sums), sums.slices)
+def put_totals(into: Folded, totals: Iterable[Total]) -> None:
+    """As a snapshot has them."""
+    for total in totals:
+        _, _, _, _, *amounts = astuple(total)
+        put(into, total.tenant, (total.from_ms, total.queue, total.model), Sums(*map(int, amounts)))
 
 
 def _decimals(sums: Sums) -> tuple[str, str, str, str]:
-    return str(sums.share), str(sums.memory), str(sums.billable_share), str(sums.billable_memory)
+    share, memory, billable_share, billable_memory = map(str, sums[:4])
+    return share, memory, billable_share, billable_memory

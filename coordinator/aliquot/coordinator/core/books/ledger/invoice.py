@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
-from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS, Bucket, Sums, sums_of
+from aliquot.coordinator.core.books.ledger.entries import QUANTITIES, Entry, EntryKind
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS, NOTHING, Sums
 from aliquot.coordinator.core.books.ledger.ledger import Extract
 from aliquot.coordinator.core.books.ledger.meters import GIB_HOUR, GPU_HOUR
 from aliquot.coordinator.core.books.ledger.rates import PriceHistory, RateCard, Tier
@@ -78,15 +78,9 @@ class Invoice:
     observed_up_bytes: int = 0
     """Likewise, from programs elsewhere to the processes that served their leases."""
     observed_down_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Sum:
-    share: int = 0
-    memory: int = 0
-    billable_share: int = 0
-    billable_memory: int = 0
-    slices: int = 0
+    observed_energy_mj: int = 0
+    """Likewise, that cards drew for its leases, where they count it."""
+    observed_energy_interval_ms: int = 0
 
 
 _Key = tuple[str, str, int, int, bool]
@@ -127,7 +121,7 @@ def make_invoice(extract: Extract) -> Invoice:
     tenant, prices = extract.tenant, extract.prices
     from_ms, to_ms, now_ms = extract.from_ms, extract.to_ms, extract.now_ms
     check_period(extract)
-    sums: dict[_Key, _Sum] = {}
+    sums: dict[_Key, Sums] = {}
     paid, currency = 0, "credits"
     for entry in (*extract.entries, *extract.open_entries):
         part = entry.within(from_ms, to_ms)
@@ -137,10 +131,8 @@ def make_invoice(extract: Extract) -> Invoice:
             paid += entry.money_micro
         else:
             _add_entry(prices, sums, entry, part)
-    for bucket, folded in extract.hours:
-        _add_sums(prices, sums, bucket, folded)
-    for day in extract.closed:
-        _add_sums(prices, sums, (day.day_start_ms, day.queue, day.model), sums_of(day))
+    for (start_ms, queue, model), folded in extract.folded:  # prices never change within a bucket
+        _add(sums, _key(prices.at(start_ms), queue, model), folded)
     card = prices.at(min(to_ms, now_ms)) or prices.latest
     lines = _lines(sums)
     subtotal = sum(line.amount_micro for line in lines)
@@ -167,11 +159,7 @@ def make_invoice(extract: Extract) -> Invoice:
         total_micro=total,
         paid_micro=paid,
         notes=tuple(notes),
-        observed_busy_milli_ms=sum(int(day.busy_milli_ms) for day in extract.observed),
-        observed_memory_byte_ms=sum(int(day.memory_byte_ms) for day in extract.observed),
-        observed_interval_ms=sum(day.interval_ms for day in extract.observed),
-        observed_up_bytes=sum(int(day.up_bytes) for day in extract.observed),
-        observed_down_bytes=sum(int(day.down_bytes) for day in extract.observed),
+        **{f"observed_{name}": sum(int(getattr(day, name)) for day in extract.observed) for name in QUANTITIES},
     )
 
 
@@ -182,50 +170,36 @@ def _key(card: RateCard | None, queue: str, model: str) -> _Key:
     return queue, model, rate.gpu_hour_micro, rate.gib_hour_micro, True
 
 
-def _add_entry(prices: PriceHistory, sums: dict[_Key, _Sum], entry: Entry, part: Entry) -> None:
-    last: _Sum | None = None
+def _add(sums: dict[_Key, Sums], key: _Key, more: Sums) -> None:
+    sums[key] = sums.get(key, NOTHING).plus(more)
+
+
+def _add_entry(prices: PriceHistory, sums: dict[_Key, Sums], entry: Entry, part: Entry) -> None:
+    last: _Key | None = None
     for priced, card in prices.cut(part):
-        last = sums.setdefault(_key(card, entry.queue, entry.model), _Sum())
-        last.share += priced.share_milli_ms
-        last.memory += priced.memory_byte_ms
-        last.billable_share += priced.share_milli_ms
-        last.billable_memory += priced.memory_byte_ms
+        last = _key(card, entry.queue, entry.model)
+        used = priced.share_milli_ms, priced.memory_byte_ms
+        _add(sums, last, Sums(*used, *used))
     if last is not None and part.to_ms == entry.to_ms and entry.kind is EntryKind.USAGE:
-        last.slices += 1
-        if entry.number:  # an open interval may yet reach the minimum by itself
-            extra_ms = prices.minimum_extra_ms(entry)
-            last.billable_share += entry.share_milli * extra_ms
-            last.billable_memory += entry.memory_bytes * extra_ms
+        # An open interval may yet reach the minimum by itself.
+        extra_ms = prices.minimum_extra_ms(entry) if entry.number else 0
+        _add(sums, last, Sums(0, 0, entry.share_milli * extra_ms, entry.memory_bytes * extra_ms, 1))
 
 
-def _add_sums(prices: PriceHistory, sums: dict[_Key, _Sum], bucket: Bucket, folded: Sums) -> None:
-    """Prices never change within a bucket."""
-    from_ms, queue, model = bucket
-    into = sums.setdefault(_key(prices.at(from_ms), queue, model), _Sum())
-    into.share += folded.share
-    into.memory += folded.memory
-    into.billable_share += folded.billable_share
-    into.billable_memory += folded.billable_memory
-    into.slices += folded.slices
-
-
-def _lines(sums: dict[_Key, _Sum]) -> tuple[InvoiceLine, ...]:
+def _lines(sums: dict[_Key, Sums]) -> tuple[InvoiceLine, ...]:
     lines = []
     for (queue, model, gpu_hour, gib_hour, priced), row in sorted(sums.items()):
-        amount = Fraction(row.billable_share * gpu_hour, GPU_HOUR) + Fraction(row.billable_memory * gib_hour, GIB_HOUR)
+        amount = Fraction(row.billable_share_milli_ms * gpu_hour, GPU_HOUR)
+        amount += Fraction(row.billable_memory_byte_ms * gib_hour, GIB_HOUR)
         lines.append(
             InvoiceLine(
                 queue=queue,
                 model=model,
-                share_milli_ms=row.share,
-                memory_byte_ms=row.memory,
-                billable_share_milli_ms=row.billable_share,
-                billable_memory_byte_ms=row.billable_memory,
                 gpu_hour_micro=gpu_hour,
                 gib_hour_micro=gib_hour,
-                slices=row.slices,
                 amount_micro=round(amount),
                 priced=priced,
+                **row._asdict(),
             )
         )
     return tuple(lines)

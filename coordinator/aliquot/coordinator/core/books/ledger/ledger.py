@@ -15,17 +15,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
-from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, EntryKind, Observed
-from aliquot.coordinator.core.books.ledger.folding import (
-    DAY_MS,
-    NOTHING,
-    Bucket,
-    Sums,
-    day_of,
-    day_total,
-    fold,
-    sums_of,
-)
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind, Observed
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS, Bucket, Folded, Sums, day_of, fold, put
 from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory, RateCard
 from aliquot.coordinator.core.values.errors import BrokenInvariant
 
@@ -40,11 +31,11 @@ class Ledger:
         self.entries: list[Entry] = []
         self.next_number = 1
         self.prices = PriceHistory()
-        self.hours: dict[str, dict[Bucket, Sums]] = {}
-        """Folded usage, by tenant."""
+        self.hours: Folded = {}
         self.folded_up_to_ms = 0
         """No entry of usage that was folded ended after this moment."""
-        self.closed: dict[tuple[int, str, str, str], DayTotal] = {}
+        self.closed: Folded = {}
+        """By the day."""
         self.closed_up_to_ms = 0
         self.observed: dict[tuple[str, int], Observed] = {}
         """By tenant and the beginning of the day."""
@@ -106,19 +97,18 @@ class Ledger:
 
     def fold(self, up_to_number: int) -> None:
         """Replace the entries of usage up to this number by sums for each hour."""
-        sums: dict[str, dict[Bucket, Sums]] = {}
+        sums: Folded = {}
         for entry in self.entries[: bisect_right(self.entries, up_to_number, key=attrgetter("number"))]:
             if entry.kind is EntryKind.USAGE:
-                fold(sums.setdefault(entry.tenant, {}), entry, self.prices)
+                fold(sums, entry, self.prices)
         self.replace(up_to_number, sums)
 
-    def replace(self, up_to_number: int, sums: dict[str, dict[Bucket, Sums]]) -> None:
+    def replace(self, up_to_number: int, sums: Folded) -> None:
         """Replace the entries of usage up to this number by their sums, which a copy need not add up again."""
         folded = [entry for entry in _cut_out(self.entries, up_to_number) if entry.kind is EntryKind.USAGE]
         for tenant, buckets in sums.items():
-            known = self.hours.setdefault(tenant, {})
             for bucket, more in buckets.items():
-                known[bucket] = known.get(bucket, NOTHING).plus(more)
+                put(self.hours, tenant, bucket, more)
         for tenant in dict.fromkeys(entry.tenant for entry in folded):
             entries = self.by_tenant[tenant]
             _cut_out(entries, up_to_number)
@@ -143,8 +133,10 @@ class Ledger:
         done, self._done, self.repriced = self._done, [], False
         if done is None or whole:
             entries = tuple(self.entries)
-            hours = {tenant: dict(buckets) for tenant, buckets in self.hours.items()}
-            closed, observed = dict(self.closed), dict(self.observed)
+            hours, closed = (
+                {tenant: dict(buckets) for tenant, buckets in folded.items()} for folded in (self.hours, self.closed)
+            )
+            observed = dict(self.observed)
             sums = (self.next_number, self.prices, self.folded_up_to_ms, self.closed_up_to_ms)
             return (lambda copy: copy.become(entries, hours, closed, observed, sums),)
         return tuple(done)
@@ -152,8 +144,8 @@ class Ledger:
     def become(
         self,
         entries: tuple[Entry, ...],
-        hours: dict[str, dict[Bucket, Sums]],
-        closed: dict[tuple[int, str, str, str], DayTotal],
+        hours: Folded,
+        closed: Folded,
         observed: dict[tuple[str, int], Observed],
         rest: tuple[int, PriceHistory, int, int],
     ) -> None:
@@ -173,14 +165,9 @@ class Ledger:
 
     def folded(self, since_ms: int = 0) -> dict[str, list[tuple[Bucket, Sums]]]:
         """All sums of each tenant, by the hour and by the day, that begin at this moment or later."""
-        found = {
-            tenant: [pair for pair in buckets.items() if pair[0][0] >= since_ms]
-            for tenant, buckets in self.hours.items()
-        }
-        for total in self.closed.values():
-            if total.day_start_ms >= since_ms:
-                bucket = (total.day_start_ms, total.queue, total.model)
-                found.setdefault(total.tenant, []).append((bucket, sums_of(total)))
+        found: dict[str, list[tuple[Bucket, Sums]]] = {}
+        for tenant, buckets in (*self.hours.items(), *self.closed.items()):
+            found.setdefault(tenant, []).extend(pair for pair in buckets.items() if pair[0][0] >= since_ms)
         return found
 
     def extract(self, tenant: str, open_now: Iterable[Entry], from_ms: int, to_ms: int, now_ms: int) -> Extract:
@@ -194,9 +181,13 @@ class Ledger:
             now_ms=now_ms,
             entries=tuple(entries[first:]),
             open_entries=tuple(entry for entry in open_now if entry.tenant == tenant),
-            hours=tuple(pair for pair in self.hours.get(tenant, {}).items() if from_ms <= pair[0][0] < to_ms),
+            folded=tuple(
+                pair
+                for folded in (self.hours, self.closed)
+                for pair in folded.get(tenant, {}).items()
+                if from_ms <= pair[0][0] < to_ms
+            ),
             folded_up_to_ms=self.folded_up_to_ms,
-            closed=tuple(t for t in self.closed.values() if t.tenant == tenant and from_ms <= t.day_start_ms < to_ms),
             closed_up_to_ms=self.closed_up_to_ms,
             prices=self.prices,
             observed=tuple(
@@ -228,9 +219,9 @@ class Extract(NamedTuple):
     now_ms: int
     entries: tuple[Entry, ...]
     open_entries: tuple[Entry, ...]
-    hours: tuple[tuple[Bucket, Sums], ...]
+    folded: tuple[tuple[Bucket, Sums], ...]
+    """By the hour, and by the day."""
     folded_up_to_ms: int
-    closed: tuple[DayTotal, ...]
     closed_up_to_ms: int
     prices: PriceHistory
     observed: tuple[Observed, ...] = ()
@@ -277,16 +268,11 @@ def close(ledger: Ledger, up_to_ms: int) -> None:
         if entry.kind is EntryKind.USAGE:
             last = entry.number
     ledger.fold(last)
-    days: dict[tuple[int, str, str, str], Sums] = {}
     for tenant, buckets in list(ledger.hours.items()):
         for bucket in [bucket for bucket in buckets if bucket[0] < up_to_ms]:
             from_ms, queue, model = bucket
-            key = (day_of(from_ms, ledger.prices), tenant, queue, model)
-            days[key] = days.get(key, Sums()).plus(buckets.pop(bucket))
+            put(ledger.closed, tenant, (day_of(from_ms, ledger.prices), queue, model), buckets.pop(bucket))
         if not buckets:
             del ledger.hours[tenant]
-    for key, sums in days.items():
-        known = ledger.closed.get(key)
-        ledger.closed[key] = day_total(*key, sums.plus(sums_of(known)) if known is not None else sums)
     ledger.closed_up_to_ms = up_to_ms
     ledger.note(lambda copy: close(copy, up_to_ms))

@@ -52,15 +52,9 @@ class Meter:
 
     def accrue(self, at_ms: int) -> None:
         """Add what was used since; a new period starts from nothing."""
-        length_ms = self.budget.period.length_ms
-        start_ms = at_ms - at_ms % length_ms
-        if start_ms > self.period_start_ms:
-            self.period_start_ms, self.at_ms = start_ms, start_ms
-            self.share_milli_ms = self.money = 0
         if at_ms > self.at_ms:
-            self.share_milli_ms += self.share_slope * (at_ms - self.at_ms)
-            self.money += self.money_slope * (at_ms - self.at_ms)
-            self.at_ms = at_ms
+            self.share_milli_ms, self.money = self.used(at_ms)
+            self.at_ms, self.period_start_ms = at_ms, at_ms - at_ms % self.budget.period.length_ms
 
     def used(self, now_ms: int) -> tuple[int, int]:
         """(share_milli_ms, money) in the period of `now_ms`; changes nothing."""
@@ -123,6 +117,6 @@ def meter_of(
             meter.money += slope * (part.to_ms - part.from_ms)
     for (from_ms, _, model), sums in folded:
         if from_ms >= start_ms:
-            meter.share_milli_ms += sums.share
-            meter.money += money_slope(prices.at(from_ms), model, sums.share, sums.memory)
+            meter.share_milli_ms += sums.share_milli_ms
+            meter.money += money_slope(prices.at(from_ms), model, sums.share_milli_ms, sums.memory_byte_ms)
     return meter

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
 
@@ -80,21 +82,17 @@ class PriceHistory(msgspec.Struct, frozen=True):
 
     def at(self, at_ms: int) -> RateCard | None:
         """The prices in force at a moment."""
-        found = None
-        for dated in self.dated:
-            if dated.from_ms > at_ms:
-                break
-            found = dated.card
-        return found
+        dated = self._dated(at_ms)
+        return dated.card if dated is not None else None
 
     def since_ms(self, at_ms: int) -> int:
         """When the prices in force at a moment began to hold; 0: there were none."""
-        found = 0
-        for dated in self.dated:
-            if dated.from_ms > at_ms:
-                break
-            found = dated.from_ms
-        return found
+        dated = self._dated(at_ms)
+        return dated.from_ms if dated is not None else 0
+
+    def _dated(self, at_ms: int) -> DatedRates | None:
+        count = bisect_right(self.dated, at_ms, key=attrgetter("from_ms"))
+        return self.dated[count - 1] if count else None
 
     def cut(self, entry: Entry) -> Iterator[tuple[Entry, RateCard | None]]:
         """An entry cut where prices changed, each part with its prices."""
