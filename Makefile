@@ -49,7 +49,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist image bundle release lowest demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
+.PHONY: help venv proto native page sync dist image bundle release lowest demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against pictures site clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -176,6 +176,9 @@ bench: proto native page .venv/torch ## run every benchmark in bench/ for a few 
 bench-against: proto native .venv/torch ## compare the main benchmarks with those of BASE=<commit>, by turns (under 20 minutes; QUICK=1: under five)
 	@[[ -n "$(BASE)" ]] || { echo "say what to compare with: make bench-against BASE=<commit>" >&2; exit 2; }
 	@$(BIN)/python bench/against.py $(BASE) $(if $(QUICK),--quick) $(ARGS)
+
+pictures: proto native page .venv/installed ## take docs/img's pictures of the page in a real browser (Chromium), of a simulated pool
+	$(BIN)/python -m tools.pictures $(ARGS)
 
 site: .venv-site/installed ## build the pages as a site with search into build/site; a link that leads nowhere fails it
 	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going docs build/site

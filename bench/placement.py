@@ -5,13 +5,15 @@
     python bench/placement.py --trace DIR --churn
     python bench/placement.py --trace DIR --everybody --policies price --nodes 250
     python bench/placement.py --mixed openb --policies fgd,bestfit,price
+    python bench/placement.py --energy --policies fgd,pwr50,pwr100,pwr200,price --seeds 10
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
 printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % when 100 and 130 % of the capacity have
 arrived), their standard deviations over the seeds `sd_100`, `sd_130`, and `us_per_decision`; with `--mixed` that is the
 share, and `memory_at_100` and so on are the memory. With `--churn`, by policy and load: the mean allocation, how many
 8-device requests were admitted and how long they waited, and what was moved for them. With `--everybody` nobody is
-lost: see `lib/everybody.py`; with `--islands`, what good links cost: `lib/links.py`.
+lost: see `lib/everybody.py`; with `--islands`, what good links cost: `lib/links.py`; with `--energy`, what the pool
+draws while it fills: `lib/energy.py`.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench.lib.churn import Churn, ChurnResult, ChurnRules
+from bench.lib.energy import report as report_energy
 from bench.lib.everybody import Scene
 from bench.lib.everybody import report as report_everybody
 from bench.lib.links import report as report_links
@@ -211,6 +214,7 @@ def main() -> None:
     parser.add_argument("--mixed", choices=POOLS, help="cards of very different memory, requests by share and memory")
     parser.add_argument("--nodes", type=int, help="churn: only so many of the nodes, drawn by the seed")
     parser.add_argument("--islands", type=int, metavar="N", help="what good links cost, where N devices are an island")
+    parser.add_argument("--energy", action="store_true", help="watts drawn along the arrivals")
     parser.add_argument("--everybody", action="store_true", help="churn in which all requests wait: slowdown by size")
     parser.add_argument("--loads", default="0.9,1.0,1.1", help="everybody: offered demand in capacities")
     parser.add_argument("--limits", type=float, default=3.0, help="everybody: time limits are up to so many lifetimes")
@@ -236,6 +240,10 @@ def main() -> None:
     if options.islands:
         lists = read_lists(options.trace, options.pods, options.variant)
         result = report_links(options, lists, names, console)
+    elif options.energy:
+        lists = read_lists(options.trace, options.pods, options.variant)
+        print(json.dumps(report_energy(options, lists, names, console)))
+        return
     else:
         result = (report_churn if options.churn else report)(options, names, console)
     print(json.dumps(result))

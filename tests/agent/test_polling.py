@@ -26,11 +26,10 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import DeviceError, Discovery
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Poller
 from aliquot.agent.processes.containment import Containment
-from aliquot.agent.settings import PollSettings
+from aliquot.agent.settings import EnforcementSettings, PollSettings, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.world import World
 from aliquot.common.backoff import Uniform
@@ -107,18 +106,13 @@ async def polling(
         check=lambda usage: [],
         forget=lambda uuid: None,
     )
-    poller = Poller(
-        state=state,
-        backend=backend,
-        guard=guard,
-        attribution=Attribution(state, Containment(None, state.holders, list)),
-        watchdog=watchdog,
-        mailbox=Mailbox(state, world.clock),
-        observe_poll=lambda seconds: None,
-        keep_pace=None,
-        world=world,
-        poll=PollSettings(DurationMs(10), *[NEVER_MS] * 5),
+    settings = Settings(
+        poll=PollSettings(DurationMs(10), *[NEVER_MS] * 5), enforcement=EnforcementSettings(throttle=False)
     )
+    ground: Any = SimpleNamespace(state=state, backend=backend, guard=guard, world=world, settings=settings)
+    following: Any = SimpleNamespace(containment=Containment(None, state.holders, list))
+    holding: Any = SimpleNamespace(watchdog=watchdog, mailbox=Mailbox(state, world.clock), limits=None)
+    poller = Poller(ground, following, holding, observe_poll=lambda seconds: None)
     await poller.discover()
     task = asyncio.create_task(poller.run())
     try:

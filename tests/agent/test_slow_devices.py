@@ -8,6 +8,8 @@ import errno
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,6 @@ from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.processes import proc
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.containment import Containment
-from aliquot.agent.processes.ending import Ender
 from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -153,26 +154,20 @@ class Two:
         self.attachments = attachments = Attachments(self.checkpoint)
         self.mailbox = Mailbox(state, world.clock)
         containment = Containment(None, state.holders, attachments.all)
-        self.controller = Controller(
+        ground: Any = SimpleNamespace(
             state=state,
             identity=Identity.open(self.checkpoint.record("node"), "node", []),
             checkpoint=self.checkpoint,
-            containment=containment,
-            attachments=attachments,
-            limits=LimitSetter(state, Chooser([self.tier]), self.guard, containment),
-            ender=Ender(
-                state,
-                containment,
-                Signaller(containment.belongs, state.held),
-                world.processes,
-                world.monotonic_s,
-            ),
-            host=self.idle,
-            poller=self.idle,
-            mailbox=self.mailbox,
             world=world,
-            wakeup=Wakeup(),
         )
+        following: Any = SimpleNamespace(containment=containment, attachments=attachments)
+        holding: Any = SimpleNamespace(
+            limits=LimitSetter(state, Chooser([self.tier]), self.guard, containment),
+            signaller=Signaller(containment.belongs, state.held),
+            mailbox=self.mailbox,
+            condemned=Wakeup(),
+        )
+        self.controller = Controller(ground, following, holding, self.idle, self.idle)
         self._reports: list[SliceReport] = []
 
     def told(self, slice_id: str) -> list[SliceStatus]:

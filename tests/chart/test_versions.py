@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from functools import cache
 from typing import Any
 
 import pytest
@@ -42,13 +44,17 @@ def taken(found: Documents, version: str) -> None:
     """By the schemas of that version, without a field that it does not know."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        validate = pytest.importorskip(
-            "kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'"
-        )
         for each in found:
             # Kinds of Prometheus' operator are not Kubernetes' own.
             if each["kind"] not in ("PodMonitor", "PrometheusRule"):
-                validate.validate(each, ".".join(version.split(".")[:2]), strict=True)
+                _validate(json.dumps(each), ".".join(version.split(".")[:2]))
+
+
+@cache
+def _validate(text: str, minor: str) -> None:
+    """Each object once for a version: most are the same in all variants, and the library reads all schemas anew."""
+    library = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'")
+    library.validate(json.loads(text), minor, strict=True)
 
 
 def there(found: Documents, kind: str) -> list[str]:

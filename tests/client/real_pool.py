@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,10 +22,12 @@ def real_pool(
     settings: Mapping[str, str] | None = None,
     coordinator: str = "",
     before: Callable[[LocalPool], None] = lambda _: None,
+    *,
+    models: Sequence[str] = ("A100-40",),
 ) -> Iterator[LocalPool]:
     """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it.
     `settings`: variables of its agents; `coordinator`: its coordinator's configuration file; `before`: what is done
-    before anything starts.
+    before anything starts; `models`: of the cards of each node, `gpus` times.
     """
     root = Path(tempfile.mkdtemp(prefix="aq-"))
     file = root / "settings.toml"
@@ -33,6 +35,7 @@ def real_pool(
     plan = PoolPlan(
         nodes=nodes,
         gpus=gpus,
+        model=",".join(models),
         listen="127.0.0.1:0",
         metrics_port=0,
         agent_metrics_port=0,

@@ -22,7 +22,7 @@ ONCE = RetryPolicy(enabled=False)
 @pytest.fixture
 def web_server() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield f"127.0.0.1:{server.server_address[1]}"
         server.shutdown()

@@ -89,7 +89,7 @@ class Refusing(socketserver.StreamRequestHandler):
 @pytest.fixture
 def proxy() -> Iterator[str]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refusing) as refusing:
-        thread = threading.Thread(target=refusing.serve_forever)
+        thread = threading.Thread(target=refusing.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield f"http://127.0.0.1:{refusing.server_address[1]}"
         refusing.shutdown()

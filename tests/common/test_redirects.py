@@ -62,7 +62,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
         with ThreadingHTTPServer(("127.0.0.1", 0), First) as first:
             for server in (other, first):
-                threading.Thread(target=server.serve_forever, daemon=True).start()
+                threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
             found.address = f"http://127.0.0.1:{first.server_port}"
             yield found
             for server in (other, first):

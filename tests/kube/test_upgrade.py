@@ -18,7 +18,7 @@ from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.errors import KubeConflict, KubeRefused
 from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import names
-from tests.chart.conftest import FULL, Documents, documents
+from tests.chart.conftest import FULL, Documents, documents, read
 from tests.chart.test_versions import VERSIONS, taken
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import audit, kube_cluster, scheduling
@@ -44,7 +44,7 @@ RELEASES: dict[str, dict[str, Any]] = {"default": {}, "postgres": POSTGRES}
 
 def first(release: str) -> Documents:
     """What the first version has made."""
-    return [each for each in yaml.safe_load_all((FIRST / f"{release}.yaml").read_text()) if each]
+    return read((FIRST / f"{release}.yaml").read_text())
 
 
 class Helm:

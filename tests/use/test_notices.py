@@ -53,7 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def listening() -> Iterator[Listener]:
     with Listener() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
             yield server

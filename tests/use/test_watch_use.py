@@ -198,7 +198,7 @@ def told() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None: ...
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/", heard
         finally:
@@ -261,7 +261,7 @@ def test_who_is_to_be_told_and_speaks_no_http_stops_nothing(url: str) -> None:
             self.request.sendall(b"220 mail.example ESMTP\r\n")
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Garbage) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         control = f"http://127.0.0.1:{server.server_address[1]}/"
         with serving(url, "--control-api", control, "--interval", "1") as address:
             eventually(lambda: len(asked) > 1)

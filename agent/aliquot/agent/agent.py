@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from aliquot.agent.assemblies import Following, Ground, Holding, Looking, Obeying, coordinators
+from aliquot.agent.assemblies import Looking, Obeying, coordinators
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.checkpoint import Checkpoint
@@ -16,7 +16,8 @@ from aliquot.agent.disk.identity import Identity
 from aliquot.agent.duties import CERTIFICATE
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.metrics.node import NodeCollector, ServedCollector
-from aliquot.agent.reporting import Description, Reporter
+from aliquot.agent.parts import Following, Ground, Holding
+from aliquot.agent.reporting import Reporter
 from aliquot.agent.settings import Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
@@ -63,33 +64,13 @@ class Agent:
         self.poller = looking.poller
         self._obeying = obeying = Obeying(ground, following, holding, looking)
         self.partitions, self.care = obeying.partitions, obeying.care
+        reporter = Reporter(ground, holding, obeying.host, self.partitions, self.care)
         self.stream = Stream(
-            state=state,
-            orders=obeying.controller,
-            cards=self.partitions,
-            care=self.care,
-            reporter=Reporter(
-                state=state,
-                identity=identity,
-                limits=holding.limits,
-                partitions=self.partitions,
-                host=obeying.host,
-                care=self.care,
-                mailbox=holding.mailbox,
-                description=Description(
-                    pool=settings.pool,
-                    labels=settings.labels(),
-                    failure_domain=settings.failure_domain,
-                    version=world.version,
-                ),
-                machine=world.machine,
-                clock=world.clock,
-            ),
-            mailbox=holding.mailbox,
-            hear=holding.watchdog.hear,
+            ground,
+            holding,
+            obeying.controller,
+            reporter,
             look_up=lambda: coordinators(settings, world.read_member(settings.state_dir)),
-            keep=lambda member: world.write_member(settings.state_dir, member),
-            world=world,
         )
         certificates = Certificates(world.clock.now_ms, settings.tls.server(), {"node": lambda: self.stream.chain_pem})
         state.duties.watch(CERTIFICATE, certificates.look)

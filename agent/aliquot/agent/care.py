@@ -14,22 +14,21 @@ import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.caring import Begun, CareOrder, CareRecord, CareResult, interrupted, latest
-from aliquot.agent.devices.base import DeviceBackend, DeviceError
-from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.parts import Ground
 from aliquot.agent.poller import Poller
-from aliquot.agent.settings import RepairSettings
-from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.state import DeviceState
 from aliquot.agent.wakeup import Wakeup
-from aliquot.agent.world import Events, World
+from aliquot.agent.world import Events
 from aliquot.common.signs import Remedy
+from aliquot.common.tasks import Tasks
 from aliquot.common.text import one_line
 
 log = logging.getLogger(__name__)
@@ -40,26 +39,18 @@ _KIND = "care"
 _STORY_CHARS = 240
 
 
-class Care(msgspec.Struct, eq=False, kw_only=True):
-    """See the module's docstring. Use from one event loop.
+class Care:
+    """See the module's docstring. Use from one event loop."""
 
-    `devices`: the agent's setting.
-    """
-
-    state: NodeState
-    guard: DeviceGuard
-    backend: DeviceBackend
-    poller: Poller
-    events: Events
-    record: Path
-    mailbox: Mailbox
-    world: World
-    settings: RepairSettings
-    devices: str
-    _lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    """One order at a time: letting go of the driver concerns all cards."""
-    _tasks: set[asyncio.Task[None]] = set()
-    results: dict[int, CareResult] = {}
+    def __init__(self, ground: Ground, mailbox: Mailbox, poller: Poller, events: Events) -> None:
+        self.state, self.guard, self.backend, self.world = ground.state, ground.guard, ground.backend, ground.world
+        self.settings, self.devices = ground.settings.repair, ground.settings.devices
+        self.record = ground.checkpoint.record("care")
+        self.mailbox, self.poller, self.events = mailbox, poller, events
+        self._lock = asyncio.Lock()
+        """One order at a time: letting go of the driver concerns all cards."""
+        self._tasks = Tasks()
+        self.results: dict[int, CareResult] = {}
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -92,17 +83,10 @@ class Care(msgspec.Struct, eq=False, kw_only=True):
 
     async def close(self) -> None:
         """Stop what is under way: it is taken up at the next start."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.end()
 
     def _spawn(self, begun: Begun) -> None:
-        self._keep(asyncio.create_task(self._obey(begun), name=f"care {begun.order.number}"))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run(f"care {begun.order.number}", self._obey(begun))
 
     async def _obey(self, begun: Begun) -> None:
         order = begun.order
@@ -212,7 +196,7 @@ class Care(msgspec.Struct, eq=False, kw_only=True):
                     await run("", self.backend.open, OPEN_TIMEOUT_S)
                     await run("", self.backend.discover, OPEN_TIMEOUT_S)
                 except DeviceError:
-                    self._keep(asyncio.create_task(self._open_again(), name="open the driver again"))
+                    self._tasks.run("open the driver again", self._open_again())
                     raise
 
     async def let_go(self) -> None:

@@ -21,19 +21,11 @@ from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
 from aliquot.agent.core.model import Actual, Ending, Intent, Reservation, StopOrder
 from aliquot.agent.core.reservations import LOOK_AGAIN_S, RETRY_S, Step
-from aliquot.agent.disk.checkpoint import Checkpoint
-from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host
-from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.processes.attachments import Attachments
-from aliquot.agent.processes.containment import Containment
+from aliquot.agent.parts import Following, Ground, Holding
 from aliquot.agent.processes.ending import Ender
 from aliquot.agent.serving import Serving
-from aliquot.agent.state import NodeState
 from aliquot.agent.verification import Verifier
-from aliquot.agent.wakeup import Wakeup
-from aliquot.agent.world import World
 
 log = logging.getLogger(__name__)
 
@@ -56,43 +48,26 @@ WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.SERVE, Step.CLEAR_LIMIT, Step.CO
 class Controller:
     """The only writer of reservations. Use from one event loop."""
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        identity: Identity,
-        checkpoint: Checkpoint,
-        containment: Containment,
-        attachments: Attachments,
-        limits: LimitSetter,
-        ender: Ender,
-        host: Host,
-        poller: Polling,
-        mailbox: Mailbox,
-        world: World,
-        wakeup: Wakeup,
-    ) -> None:
-        """`wakeup` is set by whoever condemns a lease, too."""
-        self._state = state
-        self._identity = identity
-        self._checkpoint = checkpoint
+    def __init__(self, ground: Ground, following: Following, holding: Holding, host: Host, poller: Polling) -> None:
+        self._state, self._identity, self._checkpoint = ground.state, ground.identity, ground.checkpoint
+        self._containment, self._attachments = following.containment, following.attachments
+        self._limits = holding.limits
+        state, world, mailbox = ground.state, ground.world, holding.mailbox
+        self._ender = Ender(state, self._containment, holding.signaller, world.processes, world.monotonic_s)
         self._books = books = Bookkeeper(
-            state=state, checkpoint=checkpoint, ender=ender, poller=poller, mailbox=mailbox
+            state=state, checkpoint=ground.checkpoint, ender=self._ender, poller=poller, mailbox=mailbox
         )
-        self._containment = containment
-        self._attachments = attachments
-        self._limits = limits
-        self._ender = ender
         self._world = world
         self._clock = world.clock
-        self._wakeup = wakeup
+        self._wakeup = holding.condemned
+        """Set by whoever condemns a lease, too."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By slice id: those that a task works on now."""
         self._revoking: asyncio.Task[None] | None = None
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
         self._serving = Serving(state, books, host, mailbox, world, look_again=self._look_again)
-        self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._serving.lost)
+        self._verifier = Verifier(state, self._limits, host, limit_lost=self._limit_lost, not_served=self._serving.lost)
         self._lived: set[str] = set()
         """Slices whose limit was set once, perhaps before this agent started: processes may run on them."""
 

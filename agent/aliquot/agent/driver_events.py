@@ -14,12 +14,11 @@ from aliquot.agent.core.kernel_log import ALL_CARDS, HARMLESS
 from aliquot.agent.core.reports import LeaseHit
 from aliquot.agent.core.samples import DeviceEvent, EventKind, HealthSample
 from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, XidSeverity, severity_of, signal_of
-from aliquot.agent.devices.base import DeviceBackend, DeviceError
-from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.parts import Ground
 from aliquot.agent.poller import Poller
-from aliquot.agent.state import DeviceState, NodeState
-from aliquot.common.clock import Clock
+from aliquot.agent.state import DeviceState
 from aliquot.common.signs import Severity
 
 log = logging.getLogger(__name__)
@@ -41,24 +40,19 @@ class _Heard(msgspec.Struct):
     """Whether the driver told it, or the card confirmed it."""
 
 
-class DriverEvents(msgspec.Struct, eq=False, kw_only=True):
-    """Takes events one after the other, in the event loop.
+class DriverEvents:
+    """Takes events one after the other, in the event loop."""
 
-    `lease_of` names the lease that a process belongs to, or nothing.
-    """
-
-    state: NodeState
-    backend: DeviceBackend
-    guard: DeviceGuard
-    poller: Poller
-    mailbox: Mailbox
-    clock: Clock
-    lease_of: Callable[[int], str]
-    _heard: dict[tuple[str, int], _Heard] = {}
-    """By device and XID."""
-    _hits_ms: dict[tuple[str, str, int], int] = {}
-    _logged_ms: dict[tuple[str, DeviceEvent], int] = {}
-    _unlogged: Counter[tuple[str, DeviceEvent]] = msgspec.field(default_factory=Counter)
+    def __init__(self, ground: Ground, mailbox: Mailbox, poller: Poller, lease_of: Callable[[int], str]) -> None:
+        """`lease_of` names the lease that a process belongs to, or nothing."""
+        self.state, self.guard, self.backend = ground.state, ground.guard, ground.backend
+        self.clock = ground.world.clock
+        self.mailbox, self.poller, self.lease_of = mailbox, poller, lease_of
+        self._heard: dict[tuple[str, int], _Heard] = {}
+        """By device and XID."""
+        self._hits_ms: dict[tuple[str, str, int], int] = {}
+        self._logged_ms: dict[tuple[str, DeviceEvent], int] = {}
+        self._unlogged: Counter[tuple[str, DeviceEvent]] = Counter()
 
     async def take(self, event: DeviceEvent, times: int = 1) -> None:
         """An event has come, so many times."""

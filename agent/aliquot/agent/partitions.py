@@ -13,18 +13,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part, difference
-from aliquot.agent.devices.base import DeviceError, Geometry
-from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.enforce.base import EnforcementError
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.state import NodeState
-from aliquot.agent.world import World
+from aliquot.agent.parts import Ground
+from aliquot.common.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -39,21 +37,18 @@ class _Stored(msgspec.Struct, frozen=True):
     cuts: dict[str, CutResult] = {}
 
 
-class Partitions(msgspec.Struct, eq=False):
+class Partitions:
     """See the module's docstring. Use from one event loop."""
 
-    state: NodeState
-    guard: DeviceGuard
-    record: Path
-    discover: Callable[[], Awaitable[None]]
-    mailbox: Mailbox
-    world: World
-    geometry: Geometry | None
-    allowed: bool
-    _locks: defaultdict[str, asyncio.Lock] = msgspec.field(default_factory=lambda: defaultdict(asyncio.Lock))
-    """Orders about one card are carried out one after the other."""
-    _writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    _tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, ground: Ground, mailbox: Mailbox, discover: Callable[[], Awaitable[None]]) -> None:
+        self.state, self.guard, self.world = ground.state, ground.guard, ground.world
+        self.geometry, self.allowed = ground.backend.geometry, ground.settings.mig.repartition
+        self.record = ground.checkpoint.record("cuts")
+        self.mailbox, self.discover = mailbox, discover
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Orders about one card are carried out one after the other."""
+        self._writing = asyncio.Lock()
+        self._tasks = Tasks()
 
     def offer(self) -> list[Card]:
         """The cards that the coordinator may have cut. Where that is allowed but can't be done, the node says so."""
@@ -89,14 +84,11 @@ class Partitions(msgspec.Struct, eq=False):
 
     def obey(self, order: CutOrder) -> None:
         """Carry out an order, in its turn."""
-        task = asyncio.create_task(self._obey(order), name=f"cut {order.card_uuid}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run(f"cut {order.card_uuid}", self._obey(order))
 
     async def close(self) -> None:
         """Wait for orders in progress: no card is left half changed."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
 
     async def _obey(self, order: CutOrder) -> None:
         async with self._locks[order.card_uuid]:

@@ -25,18 +25,15 @@ from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.enforcement import held_in_both
 from aliquot.agent.core.samples import HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.core.signals import OFF_THE_BUS
-from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost, with_unread, without
-from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
+from aliquot.agent.devices.base import DeviceError, DeviceLost, with_unread, without
+from aliquot.agent.devices.guard import DeviceHung
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.duties import DEVICES, DRIVER
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
-from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.metering import read_energy
-from aliquot.agent.settings import PollSettings
-from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.parts import Following, Ground, Holding
+from aliquot.agent.state import DeviceState
 from aliquot.agent.wakeup import Wakeup
-from aliquot.agent.watchdog import Watchdog
-from aliquot.agent.world import World
 
 log = logging.getLogger(__name__)
 
@@ -91,39 +88,40 @@ class _PollResult(msgspec.Struct, frozen=True):
     health: HealthSample | None = None
 
 
-class Poller(msgspec.Struct, eq=False, kw_only=True):
+class Poller:
     """The only writer of samples and health. Use from one event loop."""
 
-    state: NodeState
-    backend: DeviceBackend
-    guard: DeviceGuard
-    attribution: Attribution
-    watchdog: Watchdog
-    mailbox: Mailbox
-    observe_poll: Callable[[float], None]
-    """Called with the seconds that a device took to answer."""
-    keep_pace: Callable[[DeviceState, int], None] | None
-    """Called after each look at what programs use of a device's time, with the monotonic milliseconds; None: slices
-    are not held to their parts of it.
-    """
-    world: World
-    poll: PollSettings
-    left_out: tuple[str, ...] = ()
-    """Devices that are nobody's: see `devices.base.without`."""
-    ignored: frozenset[str] = frozenset()
-    """Causes that take no card out here."""
-    _asked: dict[str, _LastPoll] = {}
-    _discover_at: float = 0.0
-    _discovered: Wakeup = msgspec.field(default_factory=Wakeup)
-    _wakeups: dict[str, Wakeup] = {}
-    """By device: something may be due sooner than its task waits for."""
-    _watching: dict[str, asyncio.Task[None]] = {}
-    _polled: set[str] = set()
-    blinded: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when no device answers any more: see `why_blind`."""
-    _reopened_well: bool = False
-    first_round: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when every device was polled once (or did not answer)."""
+    def __init__(
+        self,
+        ground: Ground,
+        following: Following,
+        holding: Holding,
+        observe_poll: Callable[[float], None],
+        ignored: frozenset[str] = frozenset(),
+    ) -> None:
+        """`observe_poll` is called with the seconds that a device took to answer. `ignored`: causes that take no card
+        out here.
+        """
+        settings = ground.settings
+        self.state, self.guard, self.backend, self.world = ground.state, ground.guard, ground.backend, ground.world
+        self.poll, self.left_out = settings.poll, settings.leave_out
+        self.watchdog, self.mailbox = holding.watchdog, holding.mailbox
+        self.attribution = Attribution(ground.state, following.containment)
+        self.keep_pace = holding.limits.keep_pace if settings.enforcement.throttle else None
+        """Called after each look at what programs use of a device's time; None: slices are not held to their parts."""
+        self.observe_poll, self.ignored = observe_poll, ignored
+        self._asked: dict[str, _LastPoll] = {}
+        self._discover_at = 0.0
+        self._discovered = Wakeup()
+        self._wakeups: dict[str, Wakeup] = {}
+        """By device: something may be due sooner than its task waits for."""
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._polled: set[str] = set()
+        self.blinded = asyncio.Event()
+        """Set when no device answers any more: see `why_blind`."""
+        self._reopened_well = False
+        self.first_round = asyncio.Event()
+        """Set when every device was polled once (or did not answer)."""
 
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
-
 from aliquot.agent.care import Care
 from aliquot.agent.core.reports import report_of
-from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host
-from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.partitions import Partitions
-from aliquot.agent.state import NodeState
+from aliquot.agent.parts import Ground, Holding
 from aliquot.agent.wire import (
     CARD,
     CARE_RESULT,
@@ -28,63 +21,42 @@ from aliquot.agent.wire import (
     overtime_to_wire,
     served_to_wire,
 )
-from aliquot.agent.world import Machine
-from aliquot.common.clock import Clock
 from aliquot.v1 import agent_pb2, types_pb2
 
 CONDITIONS_MAX = 32
 
 
-class Description(msgspec.Struct, frozen=True):
-    """What an administrator says of the node."""
-
-    pool: str = ""
-    labels: Mapping[str, str] = {}
-    failure_domain: str = ""
-    version: str = ""
-
-
-class Reporter(msgspec.Struct, eq=False, kw_only=True):
+class Reporter:
     """Makes the messages of one session. A new session starts with a snapshot, which resets it."""
 
-    state: NodeState
-    identity: Identity
-    limits: LimitSetter
-    partitions: Partitions
-    host: Host
-    care: Care
-    mailbox: Mailbox
-    description: Description
-    machine: Machine
-    clock: Clock
-
-    @property
-    def version(self) -> str:
-        """The agent's version."""
-        return self.description.version
+    def __init__(self, ground: Ground, holding: Holding, host: Host, partitions: Partitions, care: Care) -> None:
+        self._ground = ground
+        self.state, self.mailbox, self.limits = ground.state, holding.mailbox, holding.limits
+        self.host, self.partitions, self.care = host, partitions, care
 
     def snapshot(self, session_epoch: int) -> agent_pb2.Snapshot:
         """Everything, for this session. Confirmations that waited are in it."""
         reports = {uuid: device_report(device, self.state.actual) for uuid, device in self.state.devices.items()}
         seq = self.mailbox.take_all(reports)
         records = [report_of(record, self.state.actual_of(record.slice_id)) for record in self.state.book]
+        settings, world = self._ground.settings, self._ground.world
         return agent_pb2.Snapshot(
             session_epoch=session_epoch,
             seq=seq,
             node=types_pb2.Node(
                 node_id=self.state.node_id,
                 name=self.state.name,
-                pool=self.description.pool,
-                labels=dict(self.description.labels),
-                failure_domain=self.description.failure_domain,
+                pool=settings.pool,
+                labels=settings.labels(),
+                failure_domain=settings.failure_domain,
                 devices=[
                     DEVICE.message(device.info, Beside(reports[uuid], self.limits.tiers_of(uuid)))
                     for uuid, device in self.state.devices.items()
                 ],
                 cards=[CARD.message(card, self.state.cuts.get(card.uuid)) for card in self.partitions.offer()],
-                cpu_milli=self.machine.cpu_milli(),
-                host_memory_bytes=self.machine.memory_bytes(),
-                agent_version=self.description.version,
+                cpu_milli=world.machine.cpu_milli(),
+                host_memory_bytes=world.machine.memory_bytes(),
+                agent_version=world.version,
                 driver_version=self.state.driver.driver_version,
                 conditions=[
                     types_pb2.NodeCondition(subject=subject, text=text)
@@ -96,7 +68,7 @@ class Reporter(msgspec.Struct, eq=False, kw_only=True):
                 serves=[serve for serve, name in HOST_NAMES.items() if name in self.host.offered()],
             ),
             slices=[CONFIRMATION.message(record) for record in records],
-            leader_epoch=self.identity.leader_epoch,
+            leader_epoch=self._ground.identity.leader_epoch,
             uses=[USE.message(use) for report in reports.values() for use in report.slices],
         )
 
@@ -122,5 +94,5 @@ class Reporter(msgspec.Struct, eq=False, kw_only=True):
             session_epoch=session_epoch,
             reports=[CONFIRMATION.message(report) for report in reports],
             hits=map(HIT.message, hits),
-            overtime=overtime_to_wire(overtime, self.clock.monotonic_ms()),
+            overtime=overtime_to_wire(overtime, self._ground.world.clock.monotonic_ms()),
         )

@@ -9,24 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 import msgspec
 
 from aliquot.agent import node_key
-from aliquot.agent.care import Care
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, ending_of_call, ending_of_error
 from aliquot.agent.controller import Controller
-from aliquot.agent.core.overtime import Seen
 from aliquot.agent.disk.membership import Membership
-from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.partitions import Partitions
+from aliquot.agent.parts import Ground, Holding
 from aliquot.agent.renewal import Renewal, renewed
 from aliquot.agent.reporting import Reporter
-from aliquot.agent.state import NodeState
 from aliquot.agent.wire import batch_from_wire, care_from_wire, cut_from_wire, overtime_from_wire
-from aliquot.agent.world import World
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.common.connection_string import ADDRESSES_MAX
@@ -63,32 +58,19 @@ class Stream:
 
     def __init__(
         self,
-        *,
-        state: NodeState,
+        ground: Ground,
+        holding: Holding,
         orders: Controller,
-        cards: Partitions,
-        care: Care,
         reporter: Reporter,
-        mailbox: Mailbox,
-        hear: Callable[[Mapping[str, Seen]], None],
         look_up: Callable[[], Coordinators],
-        keep: Callable[[Membership], None],
-        world: World,
     ) -> None:
-        """`hear` takes when leases of tenants were over limits elsewhere. `look_up` says where the coordinators are and
-        what this node shows them; it may raise SecurityError. `keep` puts down what was renewed; it may raise OSError.
-        """
-        self._state = state
-        self._orders = orders
-        self._cards = cards
-        self._care = care
-        self._reporter = reporter
-        self._mailbox = mailbox
-        self._hear = hear
+        """`look_up` says where the coordinators are and what this node shows them; it may raise SecurityError."""
+        world = ground.world
+        self._state, self._state_dir, self._world = ground.state, ground.settings.state_dir, world
+        self._orders, self._cards, self._care = orders, reporter.partitions, reporter.care
+        self._reporter, self._mailbox, self._hear = reporter, holding.mailbox, holding.watchdog.hear
         self._look_up = look_up
-        self._keep = keep
         self._coordinators = look_up()
-        self._world = world
         self._addresses = Addresses(self._coordinators.addresses)
         self._renewal: Renewal | None = None
         self._backoff = Backoff(random=world.random)
@@ -182,7 +164,7 @@ class Stream:
         hello = agent_pb2.Hello(
             protocol_min=PROTOCOL_MIN,
             protocol_max=PROTOCOL_MAX,
-            agent_version=self._reporter.version,
+            agent_version=self._world.version,
             node_id=self._state.node_id,
             boot_id=self._state.boot_id,
             leader_epoch=self._orders.leader_epoch,
@@ -235,7 +217,7 @@ class Stream:
     def _is_kept(self, member: Membership) -> bool:
         """Go by what is known of the pool from now on, if it can be kept. That it can't does no harm yet."""
         try:
-            self._keep(member)
+            self._world.write_member(self._state_dir, member)
         except OSError as error:
             log.error("what is known of the pool can't be kept, trying again later: %s", error)  # noqa: TRY400
             return False

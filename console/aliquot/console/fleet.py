@@ -26,6 +26,7 @@ from aliquot.common.clock import wall_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.fields import varint
 from aliquot.common.latest import Latest
+from aliquot.common.tasks import Tasks
 from aliquot.console.pools import Pools
 from aliquot.console.sse import PING, PING_S, frame
 
@@ -102,7 +103,7 @@ class FleetRelay:
         """A viewer each, who has been told everything."""
         self._rung: deque[asyncio.Future[bool]] = deque()
         """Those for whom there is more, in the order in which they are woken."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._upstream: asyncio.Task[None] | None = None
         self._first = asyncio.Event()
         self.unreachable_since_ms = 0
@@ -113,14 +114,14 @@ class FleetRelay:
         caller = self._callers.get(token)
         if caller is None or caller.refused is not None:
             caller = self._callers[token] = _Caller(token)
-            caller.task = self._run(self._guard(caller))
+            caller.task = self._tasks.run("who watches", self._guard(caller))
         caller.viewers += 1
         try:
             await _in_time(caller.admitted)
             if caller.refused is not None:
                 raise caller.refused
             if self._upstream is None:
-                self._upstream = self._run(self._follow())
+                self._upstream = self._tasks.run("fleet", self._follow())
             yield Viewer(self, caller)
         finally:
             caller.viewers -= 1
@@ -160,9 +161,7 @@ class FleetRelay:
 
     async def close(self) -> None:
         """End everything."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
 
     # -- who may watch
 
@@ -325,12 +324,6 @@ class FleetRelay:
         if number + 1 < oldest:
             return None
         return [each.text for each in self._frames if each.number > number]
-
-    def _run(self, work: object) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _late(waiter: asyncio.Future[bool]) -> None:

@@ -11,16 +11,16 @@ the writer. `leading.py` starts and ends them; no decision is made here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.common.tasks import Tasks
 from aliquot.coordinator.agents.around import Around
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.lease_secrets import pool_id
@@ -300,17 +300,12 @@ class _HealthTeller(GrantingListener):
     def __init__(self, server: Serving, roster: Roster) -> None:
         self._server = server
         self._roster = roster
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def granting_changed(self, *, granting: bool) -> None:
         """See `GrantingListener.granting_changed`."""
-        self._run(self._server.set_granting(granting=granting))
+        self._tasks.run("tell health checks", self._server.set_granting(granting=granting))
 
     def recovered(self) -> None:
         """See `GrantingListener.recovered`."""
-        self._run(self._roster.ask_all("JOURNAL_RECOVERED"))
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run("ask all agents", self._roster.ask_all("JOURNAL_RECOVERED"))

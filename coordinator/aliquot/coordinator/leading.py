@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aliquot.common.errors import AliquotError
+from aliquot.common.tasks import Tasks
 from aliquot.coordinator.agents.roster import WATCHED
 from aliquot.coordinator.assemblies import Answering, Deciding, Following, Ground, Hearing
 from aliquot.coordinator.core import commands as c
@@ -22,7 +23,6 @@ from aliquot.coordinator.rpc.lasting import SWEEP_S
 from aliquot.coordinator.rpc.server import Serving
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
-from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
@@ -71,7 +71,8 @@ class Leading:
         self._gate = gate
         self._server = server
         self._ended = ended
-        self._background = Background(ended)
+        self._background = Tasks(self._failed)
+        self._failure: BaseException | None = None
         view.apply(whole_state(state))
         clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
         self._machine_ms = clock.now_ms
@@ -188,7 +189,16 @@ class Leading:
         """Why it has ended, unless it was told to."""
         if self._writing.done() and not self._writing.cancelled() and (error := self._writing.exception()) is not None:
             return error
-        return self._background.failure
+        return self._failure
+
+    def _failed(self, task: asyncio.Task[None], error: BaseException) -> None:
+        """Each part handles by itself what can go wrong around it, so one that ends by an error has a defect. Without
+        its sweeps a coordinator would keep leases of launchers that are long gone, without compaction fill its disk: it
+        ends instead, loudly and in order, and is started again.
+        """
+        log.critical("%s failed, and this coordinator ends", task.get_name(), exc_info=error)
+        self._failure = self._failure or error
+        self._ended()
 
     def _writing_ended(self, writing: asyncio.Task[None]) -> None:
         if not writing.cancelled() and isinstance(writing.exception(), NotLeader):

@@ -152,7 +152,7 @@ function Totals(props: { columns: Columns; version: number }): JSX.Element {
   const devices = byState.reduce((sum, number) => sum + number, 0);
   return (
     <section class="card">
-      <dl class="facts">
+      <dl class="tiles">
         <Fact name={t.common.devices}>
           <span class="big-number">{count(devices)}</span>
         </Fact>

@@ -9,10 +9,10 @@ import { t } from "../texts";
 export function Free(props: { pool: Status | undefined; onChoose?: (model: string) => void }): JSX.Element {
   const totals = props.pool?.pools;
   if (!totals) return <Waiting what={t.free.countingWhatIsFree} />;
-  const several = new Set(totals.map((row) => row.vendor)).size > 1;
+  const several = (of: "vendor" | "pool"): boolean => new Set(totals.map((row) => row[of])).size > 1;
   const vendor = { title: t.free.vendor, cell: (row: PoolTotals) => vendorTitle(row.vendor ?? ""), sort: (row: PoolTotals) => row.vendor ?? "" };
   const columns = [
-    ...(several ? [vendor] : []),
+    ...(several("vendor") ? [vendor] : []),
     {
       title: t.common.model,
       cell: (row: PoolTotals) =>
@@ -25,7 +25,7 @@ export function Free(props: { pool: Status | undefined; onChoose?: (model: strin
         ),
       sort: (row: PoolTotals) => row.model,
     },
-    { title: t.common.pool, cell: (row: PoolTotals) => <Name text={row.pool} fallback="–" />, minor: true },
+    ...(several("pool") ? [{ title: t.common.pool, cell: (row: PoolTotals) => <Name text={row.pool} fallback="–" />, minor: true }] : []),
     { title: t.common.devices, cell: (row: PoolTotals) => count(row.devices), sort: (row: PoolTotals) => row.devices, right: true },
     {
       title: t.common.free,
@@ -46,6 +46,7 @@ export function Free(props: { pool: Status | undefined; onChoose?: (model: strin
         return <Bar label={t.free.percentInUse(Math.round(milli / 10))} parts={[{ milli, kind: "share" }]} />;
       },
       minor: true,
+      spare: true,
     },
   ];
   return (

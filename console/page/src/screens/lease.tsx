@@ -92,6 +92,7 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
           <Fact name={t.common.askedFor}>
             <code>{lease.gpu}</code>
             {lease.gang_size > 1 ? t.lease.ofMembers(t.counts.members(lease.gang_size)) : ""}
+            {lease.max_count > 0 && t.lease.elastic(lease.min_count, t.counts.slices(lease.max_count))}
           </Fact>
           <Fact name={t.common.owner}>
             <Name text={lease.asked_by} fallback={UNKNOWN} />

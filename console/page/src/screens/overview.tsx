@@ -37,11 +37,13 @@ export function Overview(): JSX.Element {
       {pool ? <Tiles pool={pool} openIncidents={health.value?.open_count} /> : <Waiting what={t.overview.askingPool} />}
       <div class="columns">
         <Use pool={pool} />
-        <Wrong health={health.value} />
+        <div class="stack">
+          <Wrong health={health.value} />
+          <Free pool={pool} onChoose={(model) => go(`/ask?gpu=${encodeURIComponent(compose({ ...parse("0.25"), models: model }))}`)} />
+        </div>
       </div>
       <Mine />
       <Waits />
-      <Free pool={pool} onChoose={(model) => go(`/ask?gpu=${encodeURIComponent(compose({ ...parse("0.25"), models: model }))}`)} />
       <Elsewhere call={{ method: "GET", path: "/status" }} command={command("status")} />
     </>
   );
@@ -133,7 +135,9 @@ function Wrong(props: { health: Health | undefined }): JSX.Element {
                 <Name text={incident.node_name} />
               </Link>,
             )}{" "}
-            <span class="dim">{ago(incident.opened_ms, nowMs.value)}</span>
+            <span class="dim">
+              {incident.reason && <>· <bdi>{incident.reason}</bdi> </>}· {ago(incident.opened_ms, nowMs.value)}
+            </span>
           </li>
         ))}
         {silent.map(([state, number]) => (

@@ -281,6 +281,7 @@ export const en = {
     itIsOf: (owner: Rich): Rich => [" It is ", owner, "’s."],
     somebodyElse: "somebody else",
     ofMembers: (members: string) => `, ${members}`,
+    elastic: (least: number, most: string) => `, elastic: ${least} to ${most}`,
     withPriority: (priority: number) => `, priority ${priority}`,
     endedFor: (reason: string) => `Ended: ${reason}.`,
     exitCode: (code: number) => ` Exit code ${code}.`,

@@ -355,6 +355,7 @@ export const zh: Texts = {
     itIsOf: (owner) => ["它属于 ", owner, "。"],
     somebodyElse: "其他人",
     ofMembers: (members) => `，${members}`,
+    elastic: (least, most) => `，弹性：${least} 至 ${most}`,
     withPriority: (priority) => `，优先级 ${priority}`,
     endedFor: (reason) => `已结束：${reason}。`,
     exitCode: (code) => `退出码 ${code}。`,

@@ -41,20 +41,21 @@ export function Spark(props: {
   const kept = props.kept ?? Math.max(SHOWN_MIN, props.values.length);
   const top = Math.max(props.limit, ...props.values.map((value) => value ?? 0), 1) * 1.08;
   let path = "";
-  let drawing = false;
-  props.values.forEach((value, at) => {
-    if (value === null) {
-      drawing = false;
-      return;
-    }
-    path += `${drawing ? "L" : "M"}${kept - props.values.length + at} ${(100 * (1 - value / top)).toFixed(1)}`;
-    drawing = true;
+  /** Those without a known one before and after them. */
+  let points = "";
+  props.values.forEach((value, at, all) => {
+    if (value === null) return;
+    const place = `${kept - all.length + at} ${(100 * (1 - value / top)).toFixed(1)}`;
+    const [first, last] = [(all[at - 1] ?? null) === null, (all[at + 1] ?? null) === null];
+    if (first && last) points += `M${place}h0`;
+    else path += `${first ? "M" : "L"}${place}`;
   });
   const limit = 100 * (1 - props.limit / top);
   return (
     <svg class="spark" viewBox={`0 0 ${kept} 100`} preserveAspectRatio="none" role="img" aria-label={props.label}>
       <line x1="0" x2={kept} y1={limit} y2={limit} />
       <path d={path} />
+      <path class="points" d={points} />
     </svg>
   );
 }

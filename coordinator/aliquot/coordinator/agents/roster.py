@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.common.tasks import Tasks
 from aliquot.coordinator.agents.certifying import tell_authority
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.agents.liveness import Liveness, SessionsConfig, Silent
@@ -60,7 +61,7 @@ class Roster(Follower):
         self._intervals_factor = 1
         self._by_node: dict[str, Session] = {}
         self._closing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._authority = authority
         self.coordinators = coordinators
         self.heard_clock = heard_clock
@@ -111,7 +112,7 @@ class Roster(Follower):
 
     def dismiss(self, session: Session, goodbye: agent_pb2.Goodbye, error: AliquotError) -> None:
         """End a session, without waiting for it."""
-        self._spawn(session.end(goodbye, error))
+        self._tasks.run(f"end of {session.node_id}", session.end(goodbye, error))
 
     async def goodbye(self) -> None:
         """End all sessions, because the coordinator stops."""
@@ -206,11 +207,6 @@ class Roster(Follower):
                 session.ask_for_snapshot(reason)
             if number % _SNAPSHOTS_PER_S == _SNAPSHOTS_PER_S - 1:
                 await asyncio.sleep(1)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _shutting_down() -> ShuttingDown:
