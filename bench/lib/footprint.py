@@ -106,8 +106,8 @@ def coordinator_and_console(folder: Path) -> dict[str, float]:
         address = json.loads(started.line("ready "))["address"]
         found = started.figures("coordinator")
         with _told("console"):
-            flags = ("--port", "0", "--metrics-port", "0", "--coordinator", address, "--log-level", "warning")
-            with Started("aliquot.console", *flags, log=folder / "console.log") as console:
+            flags = ("--port", "0", "--coordinator", address, "--log-level", "warning")
+            with Started("aliquot.console", "--metrics-port=0", *flags, log=folder / "console.log") as console:
                 console.line("ready ")
                 found |= console.figures("console")
     return found
