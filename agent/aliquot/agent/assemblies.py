@@ -35,9 +35,6 @@ from aliquot.common.tls import ClientTls, is_local_address
 
 log = logging.getLogger(__name__)
 
-MPS_MISSING = "the tier `mps` is named and nvidia-cuda-mps-control is not installed: install it, or take the tier away"
-NO_HOST_PIDS = "the agent is in a PID namespace of its own, but the driver tells the host's pids: run it with hostPID"
-
 
 class Looking:
     """What the devices and the machine tell: polls, the driver's events, the kernel's log."""
