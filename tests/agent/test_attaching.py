@@ -32,14 +32,15 @@ async def test_a_device_has_gone_and_its_slice_has_not_yet(monkeypatch: pytest.M
     state.actual[spec.slice_id] = Actual(limit_set=True, tier=Tier.WATCHDOG)
     containment, guard = Containment(None, state.holders, list), DeviceGuard(1.0)
     unused: Any = None
-    nobody: Any = SimpleNamespace(owner_of=lambda lease_id: None)
-    local = service.LocalService(
-        state=state,
+    attacher: Any = SimpleNamespace(
         containment=containment,
-        attachments=nobody,
-        attacher=unused,
+        attachments=SimpleNamespace(owner_of=lambda lease_id: None),
         limits=LimitSetter(state, unused, guard, containment),
         processes=processes,
+    )
+    local = service.LocalService(
+        state=state,
+        attacher=attacher,
         protects=lambda pid: False,
         look=unused,
         version="",

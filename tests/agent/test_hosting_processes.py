@@ -18,6 +18,7 @@ from aliquot.agent.hosting import processes as hosting
 from aliquot.agent.hosting.base import Answer, HostError
 from aliquot.agent.processes import proc
 from aliquot.agent.processes.signals import Target
+from aliquot.agent.settings import HostingSettings
 from aliquot.agent.state import NodeState
 
 HOLDER = Holder("l-1", 1, 0)
@@ -36,8 +37,13 @@ class Member:
         self.started: list[ProcessKey] = []
         self.forgotten: list[Holder] = []
         parts: Any = self
+        self.containment, self.processes = parts, proc
         self.host = hosting.ProcessHost(
-            state=self.state, attacher=parts, containment=parts, signaller=parts, processes=proc, directory=folder
+            state=self.state,
+            attacher=parts,
+            signaller=parts,
+            directory=folder,
+            settings=HostingSettings(user=str(os.geteuid()), ahead=False),
         )
 
     async def ask(self, _: Path, belongs: Any) -> Answer | None:
@@ -227,11 +233,9 @@ async def test_what_its_user_can_not_run_is_not_offered_and_the_node_says_why(
     host = hosting.ProcessHost(
         state=member.state,
         attacher=parts,
-        containment=parts,
         signaller=parts,
-        processes=proc,
         directory=tmp_path,
-        uids=(uid,),
+        settings=HostingSettings(user=str(uid), ahead=False),
     )
     await host.sweep()
     assert host.offered() == offered

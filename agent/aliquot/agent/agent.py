@@ -91,11 +91,7 @@ class Agent:
             self.metrics.registry.register(DcgmCollector(state))
         service = LocalService(
             state=state,
-            containment=following.containment,
-            attachments=following.attachments,
             attacher=obeying.attacher,
-            limits=holding.limits,
-            processes=world.processes,
             protects=holding.signaller.is_agent_or_init,
             look=self.poller.look,
             version=world.version,

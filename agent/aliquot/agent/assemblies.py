@@ -24,7 +24,6 @@ from aliquot.agent.disk.membership import Membership
 from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.duties import DRIVER_EVENTS, KERNEL_LOG
 from aliquot.agent.enforce.assembly import preloads
-from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.parts import Following, Ground, Holding
 from aliquot.agent.poller import Poller
@@ -78,18 +77,10 @@ class Obeying:
         self.host = world.make_host(
             state=state,
             attacher=self.attacher,
-            containment=following.containment,
             signaller=holding.signaller,
-            processes=world.processes,
             directory=settings.enforcement_dir / "hosts",
-            uids=settings.hosting.users,
-            offer=settings.hosting.services,
-            reached=Reached(
-                settings.hosting.advertise,
-                settings.hosting.ports,
-                lambda: coordinators(settings, world.read_member(settings.state_dir)).addresses,
-            ),
-            ahead=settings.hosting.ahead,
+            settings=settings.hosting,
+            coordinators=lambda: coordinators(settings, world.read_member(settings.state_dir)).addresses,
             preloads=preloads(settings.enforcement.tiers, throttle=settings.enforcement.throttle),
         )
         self.controller = Controller(ground, following, holding, self.host, looking.poller)

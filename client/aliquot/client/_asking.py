@@ -107,18 +107,10 @@ def describe_ask(request: types_pb2.LeaseRequest) -> str:
 @lru_cache(maxsize=1024)
 def _text_of(written: bytes) -> str:
     spec = types_pb2.GpuSpec.FromString(written)
+    for models in spec.models:
+        models.any_of[:] = _without_members(models.any_of)
     try:
-        return format_request(
-            GpuRequest.build(
-                count=spec.count,
-                share_milli=spec.share_milli,
-                memory_bytes=spec.memory_bytes,
-                models=[_without_members(models.any_of) for models in spec.models],
-                vendor=spec.vendor,
-                mig_profile=spec.mig_profile,
-                vendors=spec.vendors,
-            )
-        )
+        return format_request(GpuRequest.of_spec(spec))
     except InvalidFieldError:
         # A newer coordinator may know requests that this grammar can't write.
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from aliquot.common import catalog, limits
 from aliquot.common.errors import InvalidFieldError
@@ -82,6 +82,19 @@ class GpuRequest:
 
     def __str__(self) -> str:
         return format_request(self)
+
+    @classmethod
+    def of_spec(cls, spec: Any) -> GpuRequest:  # noqa: ANN401 - a GpuSpec of the contract, which common does not know
+        """Makes a request from its message. Raises `InvalidFieldError`."""
+        return cls.build(
+            count=spec.count,
+            share_milli=spec.share_milli,
+            memory_bytes=spec.memory_bytes,
+            models=[models.any_of for models in spec.models],
+            vendor=spec.vendor,
+            mig_profile=spec.mig_profile,
+            vendors=spec.vendors,
+        )
 
     @classmethod
     def build(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -45,3 +46,14 @@ class Tasks:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._failed(task, error)
+
+
+@contextlib.asynccontextmanager
+async def beside(name: str, work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Work that goes on meanwhile, and is ended then. What it fails with before that is its task's to tell."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -11,7 +11,6 @@ import hashlib
 import ipaddress
 import logging
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,6 +221,8 @@ class ServerContext:
 
 
 def _context(shown: Shown) -> ssl.SSLContext:
+    import tempfile  # noqa: PLC0415 - brings what unpacks archives, and most programs serve no certificate
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Python reads pairs from files only; this one is there for a moment, for nobody else.

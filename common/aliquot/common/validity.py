@@ -53,16 +53,15 @@ class Certificates:
         """Of each as it is shown now; of none where the package cryptography is missing."""
         if self._following is not None:
             self._following.renewed()
+        there = {name: pem for name, chain in self._chains.items() if (pem := chain())}
+        if not there:  # as in a pool on one machine: what reads certificates would take each program 9 MB
+            return {}
         try:
             from aliquot.common.certificates import lifetime_ms  # noqa: PLC0415 - an extra, and large
         except ImportError:
             return {}
-        found = {}
-        for name, chain in self._chains.items():
-            life = Lifetime(*lifetime_ms(chain()))
-            if life.ends_ms:
-                found[name] = life
-        return found
+        found = {name: Lifetime(*lifetime_ms(pem)) for name, pem in there.items()}
+        return {name: life for name, life in found.items() if life.ends_ms}
 
     def look(self) -> str:
         """Why one of them is not as it should be; empty: all are."""

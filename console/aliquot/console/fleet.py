@@ -26,7 +26,7 @@ from aliquot.common.clock import wall_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.fields import varint
 from aliquot.common.latest import Latest
-from aliquot.common.tasks import Tasks
+from aliquot.common.tasks import Tasks, beside
 from aliquot.console.pools import Pools
 from aliquot.console.sse import PING, PING_S, frame
 
@@ -219,17 +219,15 @@ class FleetRelay:
 
     async def _take_from(self, pool: AsyncPool, caller: _Caller) -> None:
         changes = pool.watch_fleet(layout=self._layout, version=self._version)
-        async with contextlib.aclosing(changes) as following:  # type: ignore[type-var]
-            taking = asyncio.ensure_future(self._pass_on(following))
-            leaving = caller.task
-            assert leaving is not None
-            try:
-                await asyncio.wait({taking, leaving}, return_when=asyncio.FIRST_COMPLETED)
-                if taking.done():
-                    taking.result()
-            finally:
-                taking.cancel()
-                await asyncio.gather(taking, return_exceptions=True)
+        leaving = caller.task
+        assert leaving is not None
+        async with (
+            contextlib.aclosing(changes) as following,  # type: ignore[type-var]
+            beside("changes", self._pass_on(following)) as taking,
+        ):
+            await asyncio.wait({taking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                taking.result()
 
     async def _pass_on(self, changes: AsyncIterator[FleetChange]) -> None:
         parts: list[FleetChange] = []

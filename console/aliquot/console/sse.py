@@ -11,6 +11,8 @@ import msgspec
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+from aliquot.common.tasks import beside
+
 T = TypeVar("T")
 PING: Final = b": ping\n\n"
 PING_S: Final = 15.0
@@ -41,17 +43,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Until the caller leaves, or there is no more."""
-        async with self._kept:
-            sending = asyncio.create_task(self._send(send))
-            leaving = asyncio.create_task(_left(receive))
-            try:
-                await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-                if sending.done():
-                    sending.result()
-            finally:
-                sending.cancel()
-                leaving.cancel()
-                await asyncio.gather(sending, leaving, return_exceptions=True)
+        async with self._kept, beside("send", self._send(send)) as sending, beside("leave", _left(receive)) as leaving:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})

@@ -20,7 +20,6 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.notify import beat, notify
 from aliquot.common.reloading import read_again
 from aliquot.common.runtime import VERSION, allow_many_connections, event_loop_factory, say_ready
-from aliquot.common.services import WORD, install_service
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.rpc.admin_socket import AdminSocket
 from aliquot.coordinator.settings.arguments import parse_settings
@@ -66,7 +65,9 @@ def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = 
     """The program. `wrap` puts something between it and its journal."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        if words[:1] == [WORD]:
+        if words[:1] == ["install-service"]:
+            from aliquot.common.services import install_service  # noqa: PLC0415 - one that runs does not need it
+
             return install_service("aliquot-coordinator", words[1:])
         read = partial(parse_settings, argv, VERSION)
         settings = read()

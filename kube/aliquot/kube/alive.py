@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from aliquot.common.tasks import beside
+
 _EVERY_S: Final = 10.0
 
 
@@ -18,12 +20,8 @@ async def alive(file: str) -> AsyncIterator[None]:
         yield
         return
     await asyncio.to_thread(Path(file).touch)
-    task = asyncio.create_task(_keep(Path(file)), name="alive")
-    try:
+    async with beside("alive", _keep(Path(file))):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _keep(file: Path) -> None:

@@ -6,7 +6,7 @@ for which NVML has no rates and no samples of processes. Its first call for a de
 
 from __future__ import annotations
 
-from ctypes import byref, c_uint, c_ulonglong
+from ctypes import byref, c_ulonglong
 
 import pynvml
 
@@ -19,8 +19,6 @@ ENGINES = (
     pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
 )
 """What is asked of the counters, in the order of the fields of `Engines`; the busiest counts."""
-_SPARE = 8
-_MAX_SAMPLES = 4096
 _QUESTION = "ProcessUtilization"
 
 
@@ -116,7 +114,6 @@ class ProcessSamples:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._last_us: dict[str, int] = {}
-        self._sizes: dict[str, int] = {}
         self._peaks: dict[str, dict[int, int] | None] = {}
 
     def read(self, uuid: str, handle: object) -> dict[int, int] | None:
@@ -143,22 +140,13 @@ class ProcessSamples:
         return self._peaks.get(uuid)
 
     def _call(self, uuid: str, handle: object, since_us: int) -> list[tuple[int, int, int, int]]:
-        function = getattr(pynvml.nvmlLib, "nvmlDeviceGetProcessUtilization", None)
-        if function is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        size = self._sizes.get(uuid, _SPARE)
-        while True:
-            count = c_uint(size)
-            entries = (pynvml.c_nvmlProcessUtilizationSample_t * size)()
-            result = function(handle, entries, byref(count), c_ulonglong(since_us))
-            if result != pynvml.NVML_ERROR_INSUFFICIENT_SIZE or size >= _MAX_SAMPLES:
-                break
-            self._query.calls += 1
-            size = min(_MAX_SAMPLES, max(count.value, size) + _SPARE)
-        self._sizes[uuid] = size
-        if result != pynvml.NVML_SUCCESS:
-            raise pynvml.NVMLError(result)
+        entries = self._query.listed(
+            uuid,
+            "nvmlDeviceGetProcessUtilization",
+            pynvml.c_nvmlProcessUtilizationSample_t,
+            lambda ask, entries, count: ask(handle, entries, byref(count), c_ulonglong(since_us)),
+        )
         return [
             (each.pid, each.timeStamp, each.smUtil, max(each.smUtil, each.memUtil, each.encUtil, each.decUtil))
-            for each in entries[: count.value]
+            for each in entries
         ]

@@ -13,7 +13,7 @@ for; one that was not is read every time, so that no answer is out of date.
 from __future__ import annotations
 
 import time
-from ctypes import Structure, byref, c_uint
+from ctypes import Structure, byref
 
 import pynvml
 
@@ -27,8 +27,6 @@ EMPTY_LIST_S = 4.5
 GROWTH_BYTES = 64 << 20
 """So much more that nobody accounts for is worth reading the rare lists again."""
 _RARE_KINDS = KINDS[1:]
-_SPARE = 8
-_MAX_PROCESSES = 4096
 _UNKNOWN_BYTES = (1 << 64) - 1
 
 
@@ -37,7 +35,6 @@ class ProcessLists:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._sizes: dict[tuple[str, str], int] = {}
         self._found_empty_s: dict[tuple[str, str], float] = {}
         self._unexplained_bytes: dict[str, int] = {}
         """In use but not by programs that compute, when the other lists were read last."""
@@ -93,22 +90,10 @@ class ProcessLists:
         return None
 
     def _call(self, uuid: str, handle: object, symbol: str, structure: type[Structure]) -> list[tuple[int, int]]:
-        function = getattr(pynvml.nvmlLib, symbol, None)
-        if function is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        size = self._sizes.get((uuid, symbol), _SPARE)
-        while True:
-            count = c_uint(size)
-            entries = (structure * size)()
-            result = function(handle, byref(count), entries)
-            if result != pynvml.NVML_ERROR_INSUFFICIENT_SIZE or size >= _MAX_PROCESSES:
-                break
-            self._query.calls += 1
-            size = min(_MAX_PROCESSES, max(count.value, size) + _SPARE)
-        self._sizes[uuid, symbol] = size
-        if result != pynvml.NVML_SUCCESS:
-            raise pynvml.NVMLError(result)
-        return [(entry.pid, entry.usedGpuMemory) for entry in entries[: count.value]]
+        entries = self._query.listed(
+            uuid, symbol, structure, lambda ask, entries, count: ask(handle, byref(count), entries)
+        )
+        return [(entry.pid, entry.usedGpuMemory) for entry in entries]
 
 
 def _plausible(memory_bytes: int, total_bytes: int) -> int | None:

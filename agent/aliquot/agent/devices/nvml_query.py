@@ -8,7 +8,8 @@ the device is in trouble are raised as `DeviceLost`, others as `DeviceError`. py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from ctypes import Array, Structure, c_uint
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -34,6 +35,10 @@ _NOT_ALLOWED = str(pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION))
 LOST = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 
 
+_SPARE = 8
+_ENTRIES_MAX = 4096
+
+
 class Query:
     """One per backend. Keys of what is remembered are (device, question)."""
 
@@ -41,6 +46,31 @@ class Query:
         self.calls = 0
         """Calls into the library so far, for measuring what a poll costs."""
         self._not_offered: dict[tuple[str, str], str] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
+        """How long lists were when they were asked for last."""
+
+    def listed(
+        self, device: str, symbol: str, structure: type[Structure], call: Callable[[Any, Array[Any], c_uint], int]
+    ) -> list[Any]:
+        """A list of the library's, in one call where it is no longer than last time. Raises `pynvml.NVMLError`.
+
+        `call` is given the function, room for the entries, and how many there is room for.
+        """
+        function = getattr(pynvml.nvmlLib, symbol, None)
+        if function is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        size = self._sizes.get((device, symbol), _SPARE)
+        while True:
+            count, entries = c_uint(size), (structure * size)()
+            result = call(function, entries, count)
+            if result != pynvml.NVML_ERROR_INSUFFICIENT_SIZE or size >= _ENTRIES_MAX:
+                break
+            self.calls += 1
+            size = min(_ENTRIES_MAX, max(count.value, size) + _SPARE)
+        self._sizes[device, symbol] = size
+        if result != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(result)
+        return entries[: count.value]
 
     def ask(self, device: str, question: str, call: Callable[..., T], *args: object, remember: bool = True) -> T | None:
         """The answer, or None where it is not offered (remembered) or absent (not remembered).

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -24,11 +24,10 @@ from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.hosting.ahead import Ahead, expected
 from aliquot.agent.hosting.asking import ask
 from aliquot.agent.hosting.base import Answer, HostError
-from aliquot.agent.hosting.clients import ALL, Reached, chosen, of_lease
+from aliquot.agent.hosting.clients import Reached, chosen, of_lease
 from aliquot.agent.hosting.folders import TEMPORARY, Folders
-from aliquot.agent.processes.containment import Containment
-from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Signaller, Target
+from aliquot.agent.settings import HostingSettings
 from aliquot.agent.state import NodeState
 from aliquot.common.errors import AliquotError
 
@@ -54,10 +53,8 @@ _OWN_OOM_SCORE = Path("/proc/self/oom_score_adj")
 class ProcessHost:
     """See `base.Host`. Use from one event loop.
 
-    `uids`: whom the processes run as, where the agent is root: one user for all of them, or one of these for each
-    member; empty: the agent's own user. `offer`: which of the installed services. `reached`: how clients reach them.
-    `ahead`: whether a process waits for each service's next lease; `preloads`: that one's processes are
-    likely to load the preload library.
+    `coordinators`: the addresses to which the way is looked up by which clients reach it, where nothing is set.
+    `preloads`: that processes are likely to load the preload library.
     """
 
     def __init__(
@@ -65,31 +62,25 @@ class ProcessHost:
         *,
         state: NodeState,
         attacher: Attacher,
-        containment: Containment,
         signaller: Signaller,
-        processes: Processes,
         directory: Path,
-        uids: Collection[int] = (),
-        offer: Sequence[str] = (ALL,),
-        reached: Reached | None = None,
-        ahead: bool = False,
+        settings: HostingSettings,
+        coordinators: Callable[[], Sequence[str]] = tuple,
         preloads: bool = False,
     ) -> None:
-        self._state = state
-        self._attacher = attacher
-        self._containment = containment
-        self._signaller = signaller
-        self._processes = processes
+        self._state, self._attacher, self._signaller = state, attacher, signaller
+        self._containment, self._processes = attacher.containment, attacher.processes
+        uids = settings.users
         self._folders = Folders(directory, uids or (os.geteuid(),))
         self._uid = next(iter(uids), os.geteuid())
         self._children: dict[Holder, subprocess.Popen[bytes]] = {}
         """Those that this agent has started; of others it knows what is written down."""
         self._locks: WeakValueDictionary[Holder, asyncio.Lock] = WeakValueDictionary()
-        self._installed = chosen(offer)
-        self._reached = reached or Reached()
+        self._installed = chosen(settings.services)
+        self._reached = Reached(settings.advertise, settings.ports, coordinators)
         self._figures: dict[Holder, Mapping[str, int]] = {}
         loaded = expected(os.environ, preloads=preloads)
-        self._ahead = Ahead(self._folders, self._installed if ahead else (), _start_ahead, loaded)
+        self._ahead = Ahead(self._folders, self._installed if settings.ahead else (), _start_ahead, loaded)
 
     def offered(self) -> frozenset[str]:
         """See `Host`."""

@@ -15,7 +15,6 @@ from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
 from aliquot.agent.devices.base import DeviceError
-from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.errors import (
     LeaseNotHere,
     NotActive,
@@ -26,9 +25,6 @@ from aliquot.agent.local.errors import (
     WrongSecret,
 )
 from aliquot.agent.local.peer import Peer, target_of
-from aliquot.agent.processes.attachments import Attachments
-from aliquot.agent.processes.containment import Containment
-from aliquot.agent.processes.proc import Processes
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import DEVICE, Beside, device_report
 from aliquot.common.ids import secret_sha256
@@ -49,11 +45,7 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
     """
 
     state: NodeState
-    containment: Containment
-    attachments: Attachments
     attacher: Attacher
-    limits: LimitSetter
-    processes: Processes
     protects: Callable[[int], bool]
     look: Callable[[str], Awaitable[DeviceUsage]]
     version: str
@@ -79,7 +71,7 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
         shown = [
             record
             for record in self.state.book.holding()
-            if sees_all or self.attachments.owner_of(record.spec.lease_id) == peer.uid
+            if sees_all or self.attacher.attachments.owner_of(record.spec.lease_id) == peer.uid
         ]
         leases = {record.spec.lease_id for record in shown}
         for record in shown:
@@ -102,11 +94,11 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
                     status="QUARANTINED" if record.quarantined else status_of(record, actual).name,
                     member=spec.member,
                     lease_epoch=spec.lease_epoch,
-                    cgroups=self.containment.full_names(spec.holder),
+                    cgroups=self.attacher.containment.full_names(spec.holder),
                 )
             )
         devices = [
-            DEVICE.message(device.info, Beside(device_report(device), self.limits.tiers_of(uuid)))
+            DEVICE.message(device.info, Beside(device_report(device), self.attacher.limits.tiers_of(uuid)))
             for uuid, device in self.state.devices.items()
         ]
         acts = [
@@ -128,7 +120,7 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
         """Make a process, and what it starts from now on, part of a lease."""
         self._authenticate(request.lease_id, request.secret)
         records = self._running(request.lease_id, request.member)
-        process = target_of(peer, request.pid, self.processes)
+        process = target_of(peer, request.pid, self.attacher.processes)
         if self.protects(process.pid):
             raise PidProtected(
                 f"process {process.pid} is the agent, or init",
@@ -155,13 +147,13 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
             )
         records = self._running(request.lease_id, request.member)
         holder = records[0].spec.holder
-        item = self.containment.find_cgroup(request.cgroup, holder)
-        if any(map(self.protects, self.containment.pids_in(item))):
+        item = self.attacher.containment.find_cgroup(request.cgroup, holder)
+        if any(map(self.protects, self.attacher.containment.pids_in(item))):
             raise PidProtected(
                 f"the agent, or init, is in {request.cgroup}", hint="name the cgroup of one job, not one above it"
             )
-        if item.path not in self.containment.cgroups_attached(holder):
-            self.attachments.attach_cgroup(item)
+        if item.path not in self.attacher.containment.cgroups_attached(holder):
+            self.attacher.attachments.attach_cgroup(item)
             log.info(
                 "cgroup attached",
                 extra={"lease_id": holder.lease_id, "member": holder.member, "cgroup": request.cgroup},
@@ -191,9 +183,9 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
                 raise StillUsing(
                     f"process {peer.process.pid} is still on {uuid}", hint="end it, or free its context first"
                 )
-        for item in self.attachments.of_process(request.lease_id, peer.process):
-            self.containment.put_back(item)
-        self.attachments.remove(request.lease_id, peer.process)
+        for item in self.attacher.attachments.of_process(request.lease_id, peer.process):
+            self.attacher.containment.put_back(item)
+        self.attacher.attachments.remove(request.lease_id, peer.process)
         return local_pb2.DetachResponse()
 
     # ----------------------------------------------------------------------------------------------------
@@ -220,7 +212,7 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
         return records
 
     def _authorise(self, lease_id: str, peer: Peer) -> None:
-        owner = self.attachments.owner_of(lease_id)
+        owner = self.attacher.attachments.owner_of(lease_id)
         if owner is not None and peer.uid not in (0, owner):
             raise UidMismatch(
                 f"lease {lease_id} is in use by uid {owner}; you are uid {peer.uid}",
@@ -247,7 +239,7 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
     async def _when_active(self, lease_id: str, member: int, records: Sequence[Reservation]) -> list[Reservation]:
         deadline = asyncio.get_running_loop().time() + ACTIVE_WAIT_S
         while True:
-            gone = [record.spec.device_uuid for record in records if self.limits.limited(record) is None]
+            gone = [record.spec.device_uuid for record in records if self.attacher.limits.limited(record) is None]
             if not gone and all(self.state.actual_of(record.slice_id).limit_set for record in records):
                 return list(records)
             if asyncio.get_running_loop().time() >= deadline:
@@ -261,4 +253,4 @@ class LocalService(msgspec.Struct, eq=False, kw_only=True):
         """Whose the lease becomes: the process's user, also where root attaches it."""
         if peer.uid != 0:
             return peer.uid
-        return max(self.processes.uids_of(process.pid) or {0})
+        return max(self.attacher.processes.uids_of(process.pid) or {0})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -214,6 +213,8 @@ class Settings:
         if kind == "sqlite" and place:
             return Path(f"{Path(place).expanduser()}.access")
         if kind == "memory":  # it forgets its callers too
+            import tempfile  # noqa: PLC0415 - as in `common.tls`
+
             return Path(tempfile.gettempdir()) / f"aliquot-{os.getuid()}-{os.getpid()}"
         if state := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
             return Path(state) / "access"

@@ -116,15 +116,7 @@ def _read_gpu(message: types_pb2.LeaseRequest) -> GpuRequest:
     elif ask == "spec":
         _check_models(message.spec)
         try:
-            gpu = GpuRequest.build(
-                count=message.spec.count,
-                share_milli=message.spec.share_milli,
-                memory_bytes=message.spec.memory_bytes,
-                models=[models.any_of for models in message.spec.models],
-                vendor=message.spec.vendor,
-                mig_profile=message.spec.mig_profile,
-                vendors=message.spec.vendors,
-            )
+            gpu = GpuRequest.of_spec(message.spec)
         except InvalidFieldError as error:
             raise InvalidFieldError(
                 f"request.spec.{error.field}", error.message.removeprefix(f"{error.field}: "), hint=error.hint

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from aliquot.common.tasks import beside
 from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import STRATEGIC, KubeClient
 from aliquot.kube.api.errors import KubeInvalid, KubeNotFound
@@ -109,7 +109,7 @@ class ApiServer:
         informer: Informer[R, K] = Informer(
             self._client, resource, shape, keep, fields=fields, on_change=lambda key, before, after: changed.set()
         )
-        async with _following(informer):
+        async with beside(f"follow {informer.resource.plural}", informer.run()):
             await informer.synced.wait()
             while True:
                 changed.clear()
@@ -161,16 +161,6 @@ class ApiServer:
             await objects.patch_pod_condition(self._client, pod.namespace, pod.name, pod.uid, _written(condition))
         except (KubeNotFound, KubeInvalid):
             return
-
-
-@contextlib.asynccontextmanager
-async def _following(informer: Informer[Any, Any]) -> AsyncIterator[None]:
-    task = asyncio.create_task(informer.run(), name=f"follow {informer.resource.plural}")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _written(condition: Condition) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -166,6 +165,8 @@ def zone_of(name: str) -> tzinfo:
     """The zone of this name. Raises ValueError, saying so, where this machine knows none."""
     if name == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - loads what Python was built with, and few name a zone
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
