@@ -12,9 +12,6 @@ to this node's agent, `admin` holds what administrators declare and read, `acces
 underscore are private.
 """
 
-from aliquot.client._sync.held import HeldLease as HeldLease
-from aliquot.client._sync.pool import Pool as Pool
-
 from aliquot.client._asking import fresh_key as fresh_key
 from aliquot.client._async.held import AsyncHeldLease as AsyncHeldLease
 from aliquot.client._async.leasing import Leasing as Leasing
@@ -60,6 +57,8 @@ from aliquot.client._errors import Unavailable as Unavailable
 from aliquot.client._errors import Violation as Violation
 from aliquot.client._errors import WatchCompacted as WatchCompacted
 from aliquot.client._retrying import RetryPolicy as RetryPolicy
+from aliquot.client._sync.held import HeldLease as HeldLease
+from aliquot.client._sync.pool import Pool as Pool
 from aliquot.client._values.base import Page as Page
 from aliquot.client._values.events import Event as Event
 from aliquot.client._values.events import LeaseChanged as LeaseChanged

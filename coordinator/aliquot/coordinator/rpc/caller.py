@@ -7,8 +7,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from aliquot.v1.types_pb2 import LeaseRequest
-
 from aliquot.common.names import plain_text
 from aliquot.coordinator.core.books.access import SYSTEM, Actor
 from aliquot.coordinator.core.books.leases.records import Lease
@@ -17,6 +15,7 @@ from aliquot.coordinator.core.commands import Command, OnBehalf
 from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.wire.calls import this_call
 from aliquot.coordinator.wire.hiding import Sees
+from aliquot.v1.types_pb2 import LeaseRequest
 
 T = TypeVar("T")
 SUBJECT_CHARS_MAX = 256
