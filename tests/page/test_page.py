@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -157,6 +158,21 @@ async def test_a_failover_is_a_yellow_line(visitor: Visitor) -> None:
     finally:
         if not site.local.coordinator.running:
             site.local.start_coordinator()
+
+
+async def test_while_a_coordinator_stands_still_the_dot_says_what_the_banner_says(visitor: Visitor) -> None:
+    site = visitor.site
+    page = await visitor.sign_in(site.admin_token)
+    await expect(page.locator(".fresh")).to_contain_text("● live")
+    os.kill(site.local.coordinator.pid, signal.SIGSTOP)
+    try:
+        await expect(page.locator(".note.warn")).to_contain_text("no answer comes")
+        await expect(page.locator(".fresh")).to_contain_text("▲ not live since")
+        await expect(page.locator(".note.warn")).to_contain_text(". What you see is from")
+    finally:
+        os.kill(site.local.coordinator.pid, signal.SIGCONT)
+    await expect(page.locator(".note.warn")).to_be_hidden()
+    await expect(page.locator(".fresh")).to_contain_text("● live")
 
 
 async def test_eight_tabs_share_one_stream(visitor: Visitor) -> None:

@@ -99,7 +99,9 @@ function Frame(): JSX.Element {
 
 /** Whether changes arrive by themselves. */
 function Fresh(): JSX.Element {
-  const { state, sinceMs } = stream.value;
+  const { unreachableMs } = reach.value;
+  // A stream whose other end stands still brings nothing, and doesn't break.
+  const { state, sinceMs } = unreachableMs ? { state: "broken", sinceMs: unreachableMs } : stream.value;
   const late = state === "broken" || (state === "connecting" && nowMs.value - sinceMs > 3000);
   const word = state === "live" ? t.shell.live : late ? t.shell.notLiveSince(moment(sinceMs)) : t.shell.connecting;
   return (
@@ -115,7 +117,8 @@ function Reach(): JSX.Element | null {
   if (unreachableMs) {
     return (
       <p class="note warn" role="alert">
-        <strong>{t.shell.noAnswerSince(moment(unreachableMs))}</strong> <bdi>{why}</bdi>{" "}
+        <strong>{t.shell.noAnswerSince(moment(unreachableMs))}</strong> <bdi>{why.replace(/\.$/, "")}</bdi>
+        {t.stop}
         {heardMs ? t.shell.seenIsFrom(moment(heardMs)) : ""}
         {t.shell.itIsAskedAgain}
       </p>

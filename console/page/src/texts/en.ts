@@ -14,6 +14,7 @@ export const en = {
   inTime: (span: string) => `in ${span}`,
   now: "now",
   list: ", ",
+  stop: ". ",
   units: {
     s: "\u00a0s",
     min: "\u00a0min",

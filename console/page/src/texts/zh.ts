@@ -13,6 +13,7 @@ export const zh: Texts = {
   inTime: (span) => `${span}后`,
   now: "现在",
   list: "、",
+  stop: "。",
   units: {
     s: "\u00a0秒",
     min: "\u00a0分钟",
