@@ -272,6 +272,7 @@ def all_ended(
         return done | dict(zip(ON_NODE_1, lanes.map(end, ON_NODE_1), strict=True)) | on_node_2.result()
 
 
+@pytest.mark.timeout(900)
 def test_an_end_is_one_sentence_and_a_code(
     all_ended: dict[str, subprocess.CompletedProcess[str]], subtests: pytest.Subtests
 ) -> None:
