@@ -175,6 +175,32 @@ async def test_while_a_coordinator_stands_still_the_dot_says_what_the_banner_say
     await expect(page.locator(".fresh")).to_contain_text("● live")
 
 
+async def test_loaded_again_while_nothing_answers_it_shows_what_was_seen_last(visitor: Visitor) -> None:
+    site = visitor.site
+    lease = site.ask(name="seen before")
+    page = await visitor.sign_in(site.admin_token)
+    await expect(page.get_by_role("link", name="seen before")).to_be_visible()
+    os.kill(site.local.coordinator.pid, signal.SIGSTOP)
+    try:
+        await page.reload()
+        await expect(page.get_by_role("link", name="seen before")).to_be_visible()
+        await expect(page.locator(".note.warn")).to_contain_text(". What you see is from")
+        await expect(page.locator(".fresh")).to_contain_text("▲ not live since")
+        await page.reload()
+        await expect(page.get_by_role("link", name="seen before")).to_be_visible()
+        other = await visitor.tab("/")
+        await expect(other.locator(".note.warn")).to_contain_text("no answer comes")
+        await expect(other.get_by_role("link", name="seen before")).to_be_hidden()
+    finally:
+        os.kill(site.local.coordinator.pid, signal.SIGCONT)
+    await expect(page.locator(".note.warn")).to_be_hidden()
+    site.release(lease["lease_id"])
+    await expect(page.get_by_role("link", name="seen before")).to_be_hidden()
+    await page.get_by_role("button", name="log out").click()
+    await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    assert await page.evaluate("sessionStorage.length") == 0
+
+
 async def test_eight_tabs_share_one_stream(visitor: Visitor) -> None:
     site = visitor.site
     first = await visitor.sign_in(site.admin_token, "/leases?view=all")

@@ -5,6 +5,7 @@
  * over the screen that was open, whose address stays.
  */
 import { hearTime, now } from "../live/clock";
+import { answerBefore, keep, note, seenMs } from "../live/seen";
 import { signal } from "@preact/signals";
 import type { Problem } from "./types";
 import { t } from "../texts";
@@ -42,7 +43,8 @@ export interface Call {
 }
 
 /** When the console last answered, and since when it does not; milliseconds since the Unix epoch, 0: it does. */
-export const reach = signal({ heardMs: 0, unreachableMs: 0, why: "" });
+export const reach = signal({ heardMs: seenMs, unreachableMs: 0, why: "" });
+window.addEventListener("pagehide", () => keep(reach.peek().heardMs));
 /** Why nobody is known any more: the reason of the refusal; empty: somebody is, as far as this page was told. */
 export const signedOut = signal("");
 
@@ -56,9 +58,17 @@ export function pathOf(call: Call): string {
   return BASE + call.path + (text ? `?${text}` : "");
 }
 
-/** Ask, and give back the answer. Throws `Refusal`. */
+/** Ask, and give back the answer; what was seen before, where this page was loaded while nothing answers. Throws `Refusal`. */
 export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
-  const text = utf8.decode(await send(call, "application/json", abort));
+  const question = call.method === "GET" ? pathOf(call) : "";
+  let text: string | undefined;
+  try {
+    text = utf8.decode(await send(call, "application/json", abort));
+    if (question) note(question, text);
+  } catch (error) {
+    if (question && reach.peek().unreachableMs && !abort?.aborted) text = answerBefore(question);
+    if (text === undefined) throw error;
+  }
   return (text ? JSON.parse(text) : undefined) as T;
 }
 

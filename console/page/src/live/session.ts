@@ -4,6 +4,7 @@ import { computed, effect, signal } from "@preact/signals";
 import { ask, get, reach, Refusal, signedOut } from "../api/client";
 import type { Identity, Status } from "../api/types";
 import { follow, unfollow } from "./events";
+import { forget } from "./seen";
 
 /** undefined: not known yet; null: nobody. */
 export const identity = signal<Identity | null | undefined>(undefined);
@@ -47,6 +48,7 @@ export async function signOut(): Promise<void> {
 
 function leave(reason: string): void {
   unfollow();
+  forget();
   identity.value = null;
   status.value = undefined;
   ended.value = reason;
