@@ -6,6 +6,7 @@ import contextlib
 import socket
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,13 @@ def test_threads_are_bounded(server: ScrapeServer, monkeypatch: pytest.MonkeyPat
             each.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             assert each.makefile("rb").read().endswith(b"ok\n")
     assert answered(server)
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
+def test_it_listens_at_an_address_of_six() -> None:
+    found = ScrapeServer("::1", 0, lambda _: Page(b"x 1\n", "text/plain"), probes={})
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{found.port}/metrics", timeout=60) as answer:
+            assert answer.read() == b"x 1\n"
+    finally:
+        found.close()

@@ -38,7 +38,7 @@ def test_it_says_where_it_serves_and_ends_when_it_is_told_to() -> None:
                 assert word == "ready"
                 address = json.loads(document)["address"]
                 headers = {"Authorization": f"Bearer {token}"}
-                with httpx.Client(base_url=f"{address}/api/v1", headers=headers) as http:
+                with httpx.Client(base_url=f"{address}/api/v1", headers=headers, timeout=60) as http:
                     body = {"request": {"gpu": "0.25,1Gi", "detached": True}, "until": "ACTIVE"}
                     lease = http.post("/leases", json=body).json()
                     assert (lease["state"], lease["slices"][0]["tier"]) == ("ACTIVE", "WATCHDOG")

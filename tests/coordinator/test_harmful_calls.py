@@ -47,6 +47,20 @@ async def test_a_call_that_may_last_is_not_kept_with_more_than_it_needs(path: st
 
 
 @pytest.mark.parametrize(
+    "path", ["", "nothing", "/", "/x", "//", "/aliquot.v1.AdminService", "/aliquot.v1.AdminService/Nothing"]
+)
+async def test_what_names_no_method_is_answered_so_and_leaves_no_line(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running() as pool:
+        channel: Any = pool.channel
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await channel.unary_unary(path)(b"", timeout=60)
+        assert refusal.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
     "options", [server.SERVER_OPTIONS, remote_options.SERVER_OPTIONS], ids=["coordinator", "remote"]
 )
 async def test_who_never_shakes_hands_is_put_out(options: Sequence[tuple[str, int]]) -> None:

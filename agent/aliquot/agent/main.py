@@ -27,6 +27,7 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import beat, notify
 from aliquot.common.reloading import read_again
 from aliquot.common.runtime import VERSION, say_ready
+from aliquot.common.tls import in_authority
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     # all, which would then never happen: unreachable cycles would pile up.
     gc.collect()
     gc.freeze()
-    metrics = "" if agent.metrics_port is None else f"{settings.metrics_host}:{agent.metrics_port}"
+    metrics = "" if agent.metrics_port is None else f"{in_authority(settings.metrics_host)}:{agent.metrics_port}"
     say_ready(node_id=agent.state.node_id, socket=str(settings.socket), metrics=metrics)
     notify("READY=1", f"STATUS={len(agent.state.devices)} devices, node {agent.state.node_id}")
     running = asyncio.create_task(agent.run(), name="agent")

@@ -7,12 +7,20 @@ import contextlib
 import importlib
 import json
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 VERSION = "0.1.0"
 """As pyproject.toml says. What is installed could be asked, but asking takes a program 2 MB."""
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens there; at `::` for both families, where the system can. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 import logging
 import select
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Final, NamedTuple
 
 from aliquot.common import tokens
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import OwnTls, ServerContext, ServerTls, is_local_address, stamp
+from aliquot.common.runtime import listening
+from aliquot.common.tls import OwnTls, ServerContext, ServerTls, in_authority, is_local_address, stamp
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def allowed_by(host: str, token_file: Path | None, others: Allowed | None = None
 
 def only_here(host: str) -> bool:
     """Whether only this machine can reach it."""
-    return is_local_address(f"[{host}]" if ":" in host else host)
+    return is_local_address(in_authority(host))
 
 
 class ScrapeServer:
@@ -136,7 +136,7 @@ class ScrapeServer:
         """
         self.render, self.probes, self.allowed = render, probes, allowed
         self.secured = None if tls is None or only_here(host) else ServerContext(tls).context
-        self._listening = socket.create_server((host, port))
+        self._listening = listening(host, port)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="scrape", daemon=True)
         self._thread.start()

@@ -278,6 +278,11 @@ def fingerprints(pem: str) -> tuple[bytes, ...]:
     return tuple(found)
 
 
+def in_authority(host: str) -> str:
+    """A host as addresses write it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def host_of(address: str) -> str:
     """The host of a gRPC address, without brackets and port."""
     for scheme in _NETWORK_SCHEMES:

@@ -15,7 +15,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.gauges import Own, scraped
 from aliquot.common.runtime import VERSION
 from aliquot.common.services import WORD, install_service
-from aliquot.common.tls import ClientTls
+from aliquot.common.tls import ClientTls, in_authority
 from aliquot.console.app import make_app
 from aliquot.console.serving import serve_app
 from aliquot.console.settings import Settings, parse_settings
@@ -40,7 +40,8 @@ def serve(settings: Settings) -> None:
     tls, metrics = settings.tls.server(), ""
     if settings.metrics_port >= 0:
         host, token_file = settings.metrics_host, settings.metrics_token_file
-        metrics = f"{host}:{scraped(host, settings.metrics_port, Own(tls), token_file, tls=tls).port}"
+        served = scraped(host, settings.metrics_port, Own(tls), token_file, tls=tls)
+        metrics = f"{in_authority(host)}:{served.port}"
     app = make_app(settings, connect)
     serve_app(app, (settings.host, settings.port), tls=tls, drain_ms=settings.drain, metrics=metrics)
 

@@ -75,11 +75,6 @@ class Origin:
         return parts.scheme if behind_proxy else "http"
 
 
-def in_authority(host: str) -> str:
-    """A host as addresses write it: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host
-
-
 def without_port(authority: str) -> str:
     """The name alone, or the address in its brackets."""
     if authority.startswith("["):

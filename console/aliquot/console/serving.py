@@ -13,10 +13,9 @@ from starlette.types import ASGIApp
 
 from aliquot.common.errors import ConfigError
 from aliquot.common.notify import notify
-from aliquot.common.runtime import allow_many_connections, event_loop_factory, say_ready
-from aliquot.common.tls import ServerContext, ServerTls
+from aliquot.common.runtime import allow_many_connections, event_loop_factory, listening, say_ready
+from aliquot.common.tls import ServerContext, ServerTls, in_authority
 from aliquot.console.connections import Entrance, protocol
-from aliquot.console.origin import in_authority
 
 STALLED_MS = 30_000
 HANDSHAKE_S = 10.0
@@ -73,10 +72,8 @@ def _bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        listener = socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
+        listener = listening(host, port)
     except OSError as error:
         raise ConfigError(f"can't listen on {host}:{port}: {error.strerror}", hint="give another --port") from error
     if hasattr(socket, "TCP_USER_TIMEOUT"):

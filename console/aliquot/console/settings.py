@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from aliquot.common import config as common_config
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ServerTls, is_local_address, server_tls
-from aliquot.console.origin import Origin, in_authority, without_port
+from aliquot.common.tls import ServerTls, in_authority, is_local_address, server_tls
+from aliquot.console.origin import Origin, without_port
 
 ENV_PREFIX = "ALIQUOT_CONSOLE_"
 POOLS_MAX = 1_000

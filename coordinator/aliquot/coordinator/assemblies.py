@@ -262,8 +262,8 @@ class Answering:
             authorities=lambda: ground.authority().pem if is_shown(settings) else b"",
             authority=ground.authority,
         )
-        vouched, tell = settings.access, ground.metrics.duties.tell
-        logins = means.logins(vouched.oidc, vouched.pods, means.clock(0), tell)
+        access, tell = settings.access, ground.metrics.duties.tell
+        logins = means.logins(access.oidc, access.pods, means.clock(0), tell)
         nodes = NodeWriter(view, following.telemetry, following.roster.last_heard_ms)
         watch = WatchService(following.hub, view, nodes)
         fleet = FleetService(following.fleet)

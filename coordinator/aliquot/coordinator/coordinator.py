@@ -12,6 +12,7 @@ from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import AliquotError
 from aliquot.common.gauges import Gauge, Metric, gauge, measured, process_metrics, program_metrics, scraped
 from aliquot.common.scraping import Answer, ScrapeServer
+from aliquot.common.tls import in_authority
 from aliquot.common.validity import Certificates
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
@@ -234,7 +235,7 @@ class Coordinator:
             host, port, token_file = settings.metrics_host, settings.metrics_port, settings.metrics_token_file
             probes = {"/healthz": self._live, "/readyz": self._ready}
             self._scrape = scraped(host, port, self, token_file, others=self._may_scrape, probes=probes, tls=tls)
-            self.metrics_address = f"{host}:{self._scrape.port}"
+            self.metrics_address = f"{in_authority(host)}:{self._scrape.port}"
 
     def _wall_ms(self) -> int:
         """What this machine's clock shows now: it may have been set right since this process began."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.common.gauges import Metric, counters_by
+from aliquot.common.latest import Latest
 from aliquot.common.names import plain_text
 from aliquot.common.utilisation import percent, score
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
@@ -133,6 +134,8 @@ class _Reading:
         self.tenant = lease.request.tenant
 
 
+TENANTS_MAX = 4096
+"""Whose energy is counted for scrapers, those that drew last: anybody may have many tenants where none is declared."""
 MOST_MW = 10_000_000
 """No device draws more, whatever an agent says."""
 _LOOK_MS = 1_000
@@ -161,8 +164,8 @@ class ObservedUse(Follower):
         self._moved, self._risen = Risen(clock.now_ms()), Risen(clock.now_ms())
         self._drawn: dict[str, int] = {}
         """Millijoules, by slice."""
-        self._drawn_for: Counter[str] = Counter()
-        """By tenant, since this coordinator began."""
+        self._drawn_for: Latest[str, int] = Latest(TENANTS_MAX)
+        """By tenant, since this coordinator began; of one that was forgotten it begins anew."""
         self._readings: dict[str, _Reading] = {}
         self._sums: dict[str, Counter[str]] = {}
         """By tenant, of QUANTITIES."""
@@ -226,7 +229,7 @@ class ObservedUse(Follower):
         most_mj = MOST_MW * max(0, self._clock.now_ms() - lease.granted_ms) // 1000
         sum_mj = self._drawn[slice_id] = min(energy_mj if known is None else known + risen_mj, most_mj)
         more_mj = min(risen_mj, sum_mj - (known or 0))
-        self._drawn_for[lease.request.tenant] += more_mj
+        self._drawn_for[lease.request.tenant] = self._drawn_for.get(lease.request.tenant, 0) + more_mj
         self._count(lease.request.tenant, energy_mj=more_mj)
 
     def collect(self) -> Iterator[Metric]:

@@ -99,7 +99,7 @@ class LaterService(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> calls.Handler | None:
         """See `grpc.GenericRpcHandler`."""
-        if handler_call_details.method.split("/")[1] != self._name:
+        if not handler_call_details.method.startswith(f"/{self._name}/"):  # whatever a stranger names as a method
             return None
         self._handlers = self._handlers or handlers_of(load(self._name)(*self._arguments))
         return next((found for each in self._handlers if (found := each.service(handler_call_details))), None)

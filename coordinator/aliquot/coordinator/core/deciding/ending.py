@@ -129,10 +129,21 @@ def conclude(
     facts: list[Fact] = []
     for piece in lease.holding:
         if piece.slice_id in gone or (piece.slice_id in failed and piece.ending):
-            facts.append(SliceGone(now_ms, lease.lease_id, piece.slice_id, drawn_mj.get(piece.slice_id)))
+            energy_mj = drawn_mj.get(piece.slice_id)
+            facts.append(SliceGone(now_ms, lease.lease_id, piece.slice_id, energy_mj=energy_mj))
         elif piece.slice_id in failed:
             energy_mj = drawn_mj.get(piece.slice_id)
-            facts.append(SliceFailed(now_ms, lease.lease_id, piece.slice_id, *failed[piece.slice_id], energy_mj))
+            reason, detail = failed[piece.slice_id]
+            facts.append(
+                SliceFailed(
+                    at_ms=now_ms,
+                    lease_id=lease.lease_id,
+                    slice_id=piece.slice_id,
+                    reason=reason,
+                    detail=detail,
+                    energy_mj=energy_mj,
+                )
+            )
     over = gone | failed.keys()
     left = [piece for piece in lease.holding if piece.slice_id not in over]
     greedy = next(

@@ -41,7 +41,14 @@ def post_credit(known: Planning, command: c.PostCredit, now_ms: int) -> Decision
         if (old.kind, old.tenant, old.money_micro) != (EntryKind.CREDIT, command.tenant, command.money_micro):
             raise _other_posting(old)
         return NOTHING
-    return Decision((CreditPosted(now_ms, command.tenant, command.money_micro, command.reference, command.note),))
+    fact = CreditPosted(
+        at_ms=now_ms,
+        tenant=command.tenant,
+        money_micro=command.money_micro,
+        reference=command.reference,
+        note=command.note,
+    )
+    return Decision((fact,))
 
 
 def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
@@ -59,8 +66,17 @@ def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Deci
         if was != (EntryKind.CORRECTION, *wanted):
             raise _other_posting(old)
         return NOTHING
-    whose, amounts = (command.tenant, command.queue, command.model), (share_milli_ms, memory_byte_ms)
-    return Decision((UsageCorrected(now_ms, *whose, *amounts, command.reference, command.note),))
+    fact = UsageCorrected(
+        at_ms=now_ms,
+        tenant=command.tenant,
+        queue=command.queue,
+        model=command.model,
+        share_milli_ms=share_milli_ms,
+        memory_byte_ms=memory_byte_ms,
+        reference=command.reference,
+        note=command.note,
+    )
+    return Decision((fact,))
 
 
 def observe_use(known: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:

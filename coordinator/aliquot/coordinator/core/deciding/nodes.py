@@ -230,7 +230,17 @@ def report_device(known: Planning, command: c.ReportDevice, now_ms: int) -> Deci
     same = said == (old.healthy, old.reason, old.cause, old.severity, old.scope, old.remedy)
     if same and old.foreign_bytes == command.foreign_bytes:
         return NOTHING
-    fact = DeviceChanged(now_ms, command.uuid, command.foreign_bytes, *said)
+    fact = DeviceChanged(
+        at_ms=now_ms,
+        uuid=command.uuid,
+        foreign_bytes=command.foreign_bytes,
+        healthy=command.healthy,
+        reason=command.reason,
+        cause=command.cause,
+        severity=command.severity,
+        scope=command.scope,
+        remedy=command.remedy,
+    )
     if same or (command.healthy and not old.incident):
         return Decision((fact,))
     spec = known.inventory.device_record(command.uuid).spec
