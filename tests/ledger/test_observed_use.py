@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aliquot.cli import _invoices as invoices
 from aliquot.client._messages import read
 from aliquot.client.admin import Invoice
@@ -290,3 +292,6 @@ async def test_an_invoice_and_a_lease_show_energy_and_when_it_was_not_measured()
         told = " ".join(invoices.measured(known))
         assert "0.0 Wh, of " in told, "of a part of the time only"
         assert ",energy_joules,,36," in invoices.as_csv(known)
+        brief = replace(known, observed_energy_interval_ms=0)  # all of it came with the ends of leases
+        assert "not measured" not in " ".join(invoices.measured(brief))
+        assert ",energy_joules,,36," in invoices.as_csv(brief)

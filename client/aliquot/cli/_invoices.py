@@ -80,9 +80,14 @@ def measured(invoice: Invoice) -> list[str]:
     return [told, f"energy that cards drew for its leases on these days, not charged: {_energy(invoice)}", *moved]
 
 
+def _counts_energy(invoice: Invoice) -> bool:
+    """Of a lease that ended between two readings there is an amount, and no time."""
+    return bool(invoice.observed_energy_interval_ms or invoice.observed_energy_mj)
+
+
 def _energy(invoice: Invoice) -> str:
     """In words; where only some of the cards count it, for how much of the time that was measured."""
-    if not invoice.observed_energy_interval_ms:
+    if not _counts_energy(invoice):
         return "not measured"
     percent = invoice.observed_energy_interval_ms * 100 // invoice.observed_interval_ms
     return words.energy(invoice.observed_energy_mj) + (f", of {percent} % of the time" if percent < 100 else "")
@@ -102,7 +107,7 @@ def as_csv(invoice: Invoice) -> str:
         busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)
         memory = hours(invoice.observed_memory_byte_ms, GIB_HOUR)
         writer.writerow((*head, "measured", "", busy, memory, *("",) * (len(COLUMNS) - 4)))
-    if invoice.observed_energy_interval_ms:
+    if _counts_energy(invoice):
         writer.writerow((*head, "energy_joules", "", invoice.observed_energy_mj // 1000, *("",) * (len(COLUMNS) - 3)))
     if invoice.observed_up_bytes or invoice.observed_down_bytes:
         moved = invoice.observed_up_bytes, invoice.observed_down_bytes
