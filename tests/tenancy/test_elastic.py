@@ -207,7 +207,7 @@ def test_leases_of_others_are_not_in_the_way_of_ones_own_growth(monkeypatch: pyt
     assert len(own.current) == 3
     books.allocate(request(tenant="a", priority=1))
     books.settle()
-    assert [piece.member for piece in books.again(own).slices if piece.shed] == [2], "only its own lease has what its limit lacks"
+    assert [piece.member for piece in books.again(own).slices if piece.shed] == [2], "the others are in no limit's way"
 
 
 def test_what_is_missing_below_a_limit_is_given_back_to_the_last_byte(books: Books) -> None:
