@@ -11,7 +11,6 @@ import pytest
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import planner
 from aliquot.coordinator.core.decide import decide
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.wire.calls import in_turns
 from aliquot.coordinator.writing.interfaces import WriterConfig
 from tests.coordinator.journals import HeldJournal
@@ -33,7 +32,7 @@ async def test_a_read_is_answered_after_the_turn_in_which_it_came(monkeypatch: p
     reads: list[asyncio.Task[None]] = []
     left: list[int] = []
 
-    def decide_while_somebody_comes(state: State, subject: Any, now_ms: int) -> Any:
+    def decide_while_somebody_comes(state: Any, subject: Any, now_ms: int) -> Any:
         if isinstance(subject, c.DeclareNode):
             decided.append(made.queued)
             if len(decided) == 3:
