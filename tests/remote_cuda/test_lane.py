@@ -56,25 +56,6 @@ def test_copies_and_fills_on_the_device(device: Device) -> None:
     assert first.read(0, 6) == b"\x04\x03\xcd\xab\x04\x03"
 
 
-def test_rows(device: Device) -> None:
-    plane, other = device.allocate(10 * 16), device.allocate(10 * 32)
-    plane.fill(0)
-    other.fill(0)
-    rows = b"".join(bytes([row]) * 5 for row in range(10))
-    plane.write_rows(rows, width=5, pitch=16, offset=3)
-    assert plane.read_rows(width=5, height=10, pitch=16, offset=3) == rows
-    assert plane.read(0, 3) == bytes(3)
-    other.copy_rows_from(plane, width=5, height=10, pitch=32, source_pitch=16, source_offset=3, offset=1)
-    assert other.read_rows(width=5, height=10, pitch=32, offset=1) == rows
-    tall = device.allocate(3 * MIB)
-    data = bytes(range(251)) * 9000
-    tall.write_rows(data, width=251, pitch=256)
-    assert tall.read_rows(width=251, height=9000, pitch=256) == data
-    wide = b"x" * (2 * MIB)
-    tall.write_rows(wide, width=2 * MIB, pitch=2 * MIB)
-    assert tall.read_rows(width=2 * MIB, height=1, pitch=2 * MIB) == wide
-
-
 def test_a_kernel_computes_on_memory_of_the_session(device: Device) -> None:
     x, y = device.allocate(16), device.allocate(32)
     x.write(struct.pack("<4f", 1, 2, 3, 4))

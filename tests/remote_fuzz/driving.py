@@ -8,7 +8,7 @@ import msgspec
 
 from aliquot.remote.core import driving, language
 from aliquot.remote.core.accounting import Budget
-from aliquot.remote.core.driving import IMAGE_HEADER, ROWS_HEADER, WRITE_HEADER, Kind
+from aliquot.remote.core.driving import IMAGE_HEADER, WRITE_HEADER, Kind
 from aliquot.remote.server.driving import Broken, DriverEngine
 from aliquot.remote.server.things import Memory, Module
 from aliquot.simgpu.cuda import KNOWN_KERNELS
@@ -20,7 +20,7 @@ _HANDLES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22, 30, 31)
 _NAMES_OF_HANDLES = ("handle", "to", "source", "module", "function", "stream", "event", "start", "end")
 _SIZES = (0, 1, 2, 4, 8, 16, 60, 64, 100, 1000, 4096, 1 << 16)
 _MESSAGES = (
-    *(driving.Allocate, driving.Drop, driving.Read, driving.ReadRows, driving.Copy, driving.CopyRows, driving.Fill),
+    *(driving.Allocate, driving.Drop, driving.Read, driving.Copy, driving.Fill),
     *(driving.Load, driving.Function, driving.Variable, driving.Launch, driving.Launch, driving.Launch),
     *(driving.Stream, driving.Event, driving.Record, driving.Await, driving.Synchronize, driving.Query),
     *(driving.Elapsed, driving.Statistics, driving.Attribute, driving.Resume),
@@ -35,8 +35,7 @@ class Driving:
     def __init__(self) -> None:
         self.numbers: dict[str, tuple[int, ...]] = {
             **dict.fromkeys(_NAMES_OF_HANDLES, _HANDLES),
-            **dict.fromkeys(("size", "offset", "to_offset", "source_offset", "count", "width", "height"), _SIZES),
-            **dict.fromkeys(("pitch", "to_pitch", "source_pitch"), (*_SIZES, 32, 128)),
+            **dict.fromkeys(("size", "offset", "to_offset", "source_offset", "count"), _SIZES),
             "unit": (1, 2, 4, 4, 3, 0), "priority": (0, -1, 5), "grid": _GRID, "block": _GRID,
             "values": (*_HANDLES, 64),
             "shared_bytes": (0, 0, 1024, -1), "request": tuple(range(50)), "fault": (1, 2, 3), "value": (0, 1, 255, -1),
@@ -94,13 +93,10 @@ class Session:
         offset = chance.choice((*_SIZES, (1 << 64) - 1))
         if kind == 0:
             return WRITE_HEADER.pack(Kind.WRITE, handle, stream, offset) + data
-        if kind == 1:
-            pitch, width = chance.choice((*_SIZES, (1 << 64) - 1)), chance.choice((0, 1, 4, 8, 12))
-            return ROWS_HEADER.pack(Kind.WRITE_ROWS, handle, stream, offset, pitch, width) + data
-        if kind == 2 and chance.random() < 0.3:
+        if kind == 1 and chance.random() < 0.3:
             image = chance.choice((KNOWN_KERNELS, _VARIABLES, _elf(maker), b"\x50\xed\x55\xba" + chance.randbytes(40)))
             return IMAGE_HEADER.pack(Kind.IMAGE, chance.choice(_HANDLES)) + image
-        if kind == 3:
+        if kind == 2:
             values = [[chance.choice((1, 2, 3)), chance.choice((0, 4, 60, 64))] for _ in range(2)]
             tail = [chance.choice((0.5, 1)), chance.choice((1, 4, 15))]
             return language.encode(driving.Launch(30, (1, 1, 1), (1, 1, 1), [*values, *tail]))

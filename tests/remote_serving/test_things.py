@@ -11,7 +11,7 @@ import pytest
 from aliquot.remote.core.accounting import Account, Budget, OutOfMemory
 from aliquot.remote.core.driving import MODULES_MAX, NONE, STREAMS_MAX
 from aliquot.remote.core.parameters import Layout
-from aliquot.remote.core.regions import BYTES_MAX, RegionError, check_plane, check_range, overlap
+from aliquot.remote.core.regions import BYTES_MAX, RegionError, check_range, overlap
 from aliquot.remote.server.libcuda import DriverError
 from aliquot.remote.server.things import Event, HandleError, Kernel, Memory, Module, Stream, Things
 
@@ -78,37 +78,6 @@ def test_numbers_that_no_memory_has_are_refused_before_they_are_added() -> None:
     for offset, size in ((BYTES_MAX + 1, 0), (0, BYTES_MAX + 1)):
         with pytest.raises(RegionError):
             check_range(offset, size, 4 * BYTES_MAX)
-
-
-@pytest.mark.parametrize(
-    ("offset", "pitch", "width", "height", "fits"),
-    [
-        (0, 16, 16, 4, True),
-        (4, 20, 4, 4, True),  # to the last byte
-        (5, 20, 4, 4, False),
-        (0, 8, 9, 1, True),  # of one row the pitch says nothing
-        (0, 8, 9, 2, False),
-        (0, 8, 8, 2, True),
-        (68, 8, 0, 5, True),
-        (69, 8, 0, 5, False),
-        (69, 8, 5, 0, False),
-        (0, -1, 4, 4, False),
-        (0, 8, BYTES_MAX + 1, 1, False),
-    ],
-)
-def test_rows_lie_within_their_memory_and_beside_one_another(
-    offset: int,
-    pitch: int,
-    width: int,
-    height: int,
-    fits: bool,
-) -> None:
-    held = 68
-    if fits:
-        check_plane(offset, pitch, width, height, held)
-        return
-    with pytest.raises(RegionError):
-        check_plane(offset, pitch, width, height, held)
 
 
 def test_what_overlaps() -> None:

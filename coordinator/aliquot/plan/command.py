@@ -18,7 +18,6 @@ from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.settings.user_policies import discover, require
 from aliquot.plan.arrivals import tuned_arrivals
-from aliquot.plan.drawing import draw
 from aliquot.plan.nodes import more_of, read_nodes
 from aliquot.plan.traces import TraceRequest, read_requests
 from aliquot.plan.whatif import Outcome, evaluate, has_times
@@ -46,7 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--fill", type=int, default=0, metavar="PERCENT", help="ignore times: requests drawn from the list up to this"
     )
     parser.add_argument("--seed", type=int, default=42, help="of the draw of --fill")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture: .svg or .png")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,11 +55,7 @@ def run(args: argparse.Namespace) -> int:
         require(name)
     if args.more < 0 or not 0 <= args.fill <= _FILL_MAX_PERCENT:
         raise ConfigError(f"--more is a number from 0 on, and --fill one from 0 to {_FILL_MAX_PERCENT}")
-    if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
-        raise ConfigError(f"{args.plot}: pictures are .svg or .png")
     outcomes = _evaluate(args, names)
-    if args.plot:
-        draw(outcomes, args.plot, title=args.trace.name)
     if getattr(args, "json", False):
         sys.stdout.write(json.dumps({"outcomes": [_plain(outcome) for outcome in outcomes]}) + "\n")
     else:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine
+from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import Demand, NodeSpec
 
@@ -73,3 +74,10 @@ def fill(
         curve.arrived_milli.append(arrived)
         curve.allocated_milli.append(allocated)
     return curve
+
+
+def fragmented_percent(engine: Engine, mix: Mapping[Demand, int]) -> float:
+    """Of what is idle now, what a mix of requests can't use."""
+    parts = measure(engine.inventory, Mix(tuple(mix.items()))).values()
+    idle = sum(part.idle_milli for part in parts)
+    return 100 * sum(part.fragmented_milli for part in parts) / idle if idle else 0.0

@@ -8,33 +8,17 @@ simulated here.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.placement.fragmentation import Mix, measure
-from aliquot.coordinator.core.placement.mix import ArrivalMix
 from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.values.types import Demand, Placement
-from aliquot.plan.replay import capacity_milli
+from aliquot.plan.replay import capacity_milli, fragmented_percent
 from aliquot.plan.traces import TraceRequest
 
 BACKFILL_MAX = 256
 """So many of the line are tried at each departure; equal demands are tried once."""
-
-SAMPLES = 400
-"""Points of the picture."""
-
-
-@dataclass(slots=True)
-class Sample:
-    """The pool at one moment."""
-
-    at_s: float
-    allocated_percent: float
-    fragmented_percent: float
-    """Idle capacity that the mix of requests can't use, in % of the idle capacity."""
-    waiting: int
 
 
 @dataclass(slots=True)
@@ -47,8 +31,8 @@ class Timeline:
     left_waiting: int = 0
     waits_s: list[float] = field(default_factory=list)
     mean_allocated_percent: float = 0.0
-    peak_allocated_percent: float = 0.0
-    samples: list[Sample] = field(default_factory=list)
+    fragmented_percent: float = 0.0
+    """Idle capacity that the mix of requests can't use when the last arrives, in % of the idle capacity."""
 
     def wait_s(self, quantile: float) -> float:
         """A quantile of the waits of what was placed."""
@@ -63,6 +47,7 @@ class TimelineRun:
         engine: Engine,
         requests: Sequence[TraceRequest],
         watch: Callable[[int, Demand], None],
+        mix: Mapping[Demand, int],
     ) -> None:
         self._engine = engine
         self._requests = sorted(requests, key=lambda request: request.arrival_s)
@@ -73,7 +58,7 @@ class TimelineRun:
         self._held_milli = 0
         self._area = 0.0
         self._now = self._requests[0].arrival_s if self._requests else 0.0
-        self._mix = ArrivalMix()
+        self._mix = mix
         self._result = Timeline()
 
     def run(self, progress: Callable[[int], None] | None = None) -> Timeline:
@@ -82,22 +67,16 @@ class TimelineRun:
             return self._result
         started = self._now
         last = self._requests[-1].arrival_s
-        step = max((last - started) / SAMPLES, 1e-9)
-        sample_at = started
         for number, request in enumerate(self._requests):
             self._until(request.arrival_s)
-            if request.arrival_s >= sample_at:
-                self._sample()
-                sample_at = request.arrival_s + step
             self._watch(number, request.demand)
-            self._mix.note(request.demand)
             if not self._engine.possible(request.demand):
                 self._result.impossible += 1
             elif not self._place(number, request.demand, request.arrival_s, request.duration_s):
                 self._line.append((request.arrival_s, number, request.demand, request.duration_s))
             if progress is not None:
                 progress(number + 1)
-        self._sample()
+        self._result.fragmented_percent = fragmented_percent(self._engine, self._mix)
         measured = max(last - started, 1e-9)
         self._result.mean_allocated_percent = 100 * self._area / measured / self._capacity
         while self._ends and self._line:
@@ -129,8 +108,6 @@ class TimelineRun:
             heapq.heappush(self._ends, (self._now + duration_s, number, demand, placement))
         self._result.placed += 1
         self._result.waits_s.append(self._now - since_s)
-        percent = 100 * self._held_milli / self._capacity
-        self._result.peak_allocated_percent = max(self._result.peak_allocated_percent, percent)
         return True
 
     def _serve_line(self) -> None:
@@ -144,16 +121,3 @@ class TimelineRun:
                 failed.add(demand)
                 kept.append((since_s, number, demand, duration_s))
         self._line = kept
-
-    def _sample(self) -> None:
-        parts = measure(self._engine.inventory, Mix(self._mix.summary(self._engine.inventory).types)).values()
-        idle = sum(part.idle_milli for part in parts)
-        fragmented = sum(part.fragmented_milli for part in parts)
-        self._result.samples.append(
-            Sample(
-                self._now,
-                100 * self._held_milli / self._capacity,
-                100 * fragmented / idle if idle else 0.0,
-                len(self._line),
-            )
-        )

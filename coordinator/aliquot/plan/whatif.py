@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.learning import online
-from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
+from aliquot.plan.replay import capacity_milli, fill, fragmented_percent, pool_of
 from aliquot.plan.timeline import Timeline, TimelineRun
 from aliquot.plan.traces import TraceRequest
 
@@ -32,7 +31,6 @@ class Outcome:
     wait_p50_s: float
     wait_p95_s: float
     timeline: Timeline | None
-    curve: Curve | None
 
 
 def has_times(requests: Sequence[TraceRequest]) -> bool:
@@ -56,11 +54,10 @@ def evaluate(
     engine = Engine(inventory, policy)
     watch = online(policy, inventory)
     timeline: Timeline | None = None
-    curve: Curve | None = None
     if in_time:
-        timeline = TimelineRun(engine, requests, watch).run(progress)
+        timeline = TimelineRun(engine, requests, watch, mix).run(progress)
         placed, allocated = timeline.placed, timeline.mean_allocated_percent
-        fragmented = timeline.samples[-1].fragmented_percent if timeline.samples else 0.0
+        fragmented = timeline.fragmented_percent
     else:
 
         def before(number: int, demand: Demand) -> None:
@@ -72,7 +69,7 @@ def evaluate(
         placed = len(requests) - curve.refused
         last = curve.allocated_milli[-1] if curve.allocated_milli else 0
         allocated = 100 * last / max(curve.capacity_milli, 1)
-        fragmented = _fragmented_percent(engine, mix)
+        fragmented = fragmented_percent(engine, mix)
     return Outcome(
         label=label,
         policy=policy_name,
@@ -84,11 +81,4 @@ def evaluate(
         wait_p50_s=timeline.wait_s(0.5) if timeline else 0.0,
         wait_p95_s=timeline.wait_s(0.95) if timeline else 0.0,
         timeline=timeline,
-        curve=curve,
     )
-
-
-def _fragmented_percent(engine: Engine, mix: Counter[Demand]) -> float:
-    parts = measure(engine.inventory, Mix(tuple(mix.items()))).values()
-    idle = sum(part.idle_milli for part in parts)
-    return 100 * sum(part.fragmented_milli for part in parts) / idle if idle else 0.0

@@ -36,7 +36,6 @@ class Kind(IntEnum):
     """The first byte of a frame that is no message."""
 
     WRITE = 4
-    WRITE_ROWS = 5
     IMAGE = 11
     CHUNK = 67
 
@@ -77,18 +76,6 @@ class Read(_Said, frozen=True):
     stream: int = NONE
 
 
-class ReadRows(_Said, frozen=True):
-    """Send rows of an allocation, one behind the other. Comes in chunks, then a reply."""
-
-    request: Request
-    handle: int
-    offset: int
-    pitch: int
-    width: int
-    height: int
-    stream: int = NONE
-
-
 class Copy(_Said, frozen=True):
     """Bytes from one allocation into another, or within one where they don't overlap."""
 
@@ -97,20 +84,6 @@ class Copy(_Said, frozen=True):
     source: int
     source_offset: int
     size: int
-    stream: int = NONE
-
-
-class CopyRows(_Said, frozen=True):
-    """Rows from one allocation into another."""
-
-    to: int
-    to_offset: int
-    to_pitch: int
-    source: int
-    source_offset: int
-    source_pitch: int
-    width: int
-    height: int
     stream: int = NONE
 
 
@@ -280,8 +253,6 @@ class Fault(_Said, frozen=True):
 
 WRITE_HEADER = struct.Struct("<BIIQ")
 """Of `WRITE`: kind, handle, stream, offset; the bytes follow."""
-ROWS_HEADER = struct.Struct("<BIIQQQ")
-"""Of `WRITE_ROWS`: kind, handle, stream, offset, pitch, width; whole rows follow, one behind the other."""
 CHUNK_HEADER = struct.Struct("<BIQ")
 """Of `CHUNK`: kind, request, offset among the bytes asked for; the bytes follow."""
 IMAGE_HEADER = struct.Struct("<BI")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BYTES_MAX = 1 << 48
-"""Of any size, offset or pitch: no sum or product of two of them, taken as here, passes 128 bits."""
+"""Of any size or offset: no sum or product of two of them, taken as here, passes 128 bits."""
 
 
 class RegionError(ValueError):
@@ -18,22 +18,6 @@ def check_range(offset: int, size: int, held: int) -> None:
     """
     if not (0 <= offset <= BYTES_MAX and 0 <= size <= BYTES_MAX) or offset + size > held:
         raise RegionError(f"{size} bytes at {offset} don't lie within an allocation of {held} bytes")
-
-
-def check_plane(offset: int, pitch: int, width: int, height: int, held: int) -> None:
-    """That `height` rows of `width` bytes, `pitch` bytes from one to the next, lie in an allocation.
-
-    Raises:
-        RegionError: they don't, or rows overlap.
-    """
-    if not all(0 <= number <= BYTES_MAX for number in (offset, pitch, width, height)):
-        raise RegionError(f"{height} rows of {width} bytes at {offset}, {pitch} apart, are out of bounds")
-    if not width or not height:
-        check_range(offset, 0, held)
-        return
-    if height > 1 and pitch < width:
-        raise RegionError(f"rows of {width} bytes that are {pitch} bytes apart overlap")
-    check_range(offset, pitch * (height - 1) + width, held)
 
 
 def overlap(first: int, second: int, size: int) -> bool:

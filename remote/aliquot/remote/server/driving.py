@@ -26,14 +26,13 @@ from aliquot.remote.core.driving import (
     IMAGE_HEADER,
     NAME_CHARS_MAX,
     NONE,
-    ROWS_HEADER,
     WRITE_HEADER,
     Kind,
 )
 from aliquot.remote.core.images import check_image
 from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.parameters import Layout
-from aliquot.remote.core.regions import check_plane, check_range, overlap
+from aliquot.remote.core.regions import check_range, overlap
 from aliquot.remote.server.libcuda import (
     BROKEN,
     NOT_READY,
@@ -41,7 +40,6 @@ from aliquot.remote.server.libcuda import (
     DriverError,
     LibCuda,
     Parameters,
-    plane,
 )
 from aliquot.remote.server.things import Event, HandleError, Kernel, Memory, Stream, Things
 
@@ -96,7 +94,6 @@ class DriverEngine:
         self._ops = self._waits = 0
         self._of_bytes: dict[int, Callable[[bytes], None]] = {
             Kind.WRITE: self._write,
-            Kind.WRITE_ROWS: self._write_rows,
             Kind.IMAGE: self._image,
         }
         """What is more bytes than message is read from the frame itself."""
@@ -104,9 +101,7 @@ class DriverEngine:
             driving.Allocate: self._allocate,
             driving.Drop: self._drop,
             driving.Read: self._read,
-            driving.ReadRows: self._read_rows,
             driving.Copy: self._copy,
-            driving.CopyRows: self._copy_rows,
             driving.Fill: self._fill,
             driving.Load: self._load,
             driving.Function: self._function,
@@ -278,20 +273,6 @@ class DriverEngine:
             self._cuda.call("cuMemcpyHtoDAsync_v2", to, _address(frame) + WRITE_HEADER.size, size, stream.own)
             stream.keep(frame, size, self._cuda)
 
-    def _write_rows(self, frame: bytes) -> None:
-        _, handle, on, offset, pitch, width = _unpacked(ROWS_HEADER, frame)
-        stream = self._held.stream(on)
-        size = len(frame) - ROWS_HEADER.size
-        if not width or size % width:
-            raise MessageError(f"{size} bytes are no rows of {width} bytes")
-        memory = self._held.get(handle, Memory)
-        check_plane(offset, pitch, width, size // width, memory.size)
-        host = _address(frame) + ROWS_HEADER.size
-        to = memory.address + offset, pitch
-        what = plane(width=width, height=size // width, to=to, source=None, host=host, host_pitch=width)
-        self._cuda.copy_rows(what, stream.own)
-        stream.keep(frame, size, self._cuda)
-
     def _read(self, message: driving.Read) -> None:
         self._waits += 1
         stream = self._held.stream(message.stream)
@@ -304,27 +285,6 @@ class DriverEngine:
             self._answer(CHUNK_HEADER.pack(Kind.CHUNK, message.request, offset) + memoryview(self._buffer)[:size])
         self._send(driving.Reply(message.request))
 
-    def _read_rows(self, message: driving.ReadRows) -> None:
-        self._waits += 1
-        stream = self._held.stream(message.stream)
-        memory = self._held.get(message.handle, Memory)
-        width, pitch = message.width, message.pitch
-        check_plane(message.offset, pitch, width, message.height, memory.size)
-        if width > _CHUNK_BYTES:
-            raise MessageError(f"rows of {width} bytes are longer than {_CHUNK_BYTES}: read them one by one")
-        stream.wait(self._cuda)
-        step = _CHUNK_BYTES // width if width else 1
-        for row in range(0, message.height if width else 0, step):
-            rows = min(step, message.height - row)
-            source = memory.address + message.offset + row * pitch, pitch
-            host = ctypes.addressof(self._buffer)
-            what = plane(width=width, height=rows, to=None, source=source, host=host, host_pitch=width)
-            self._cuda.copy_rows(what, stream.own)
-            self._cuda.call("cuStreamSynchronize", stream.own)
-            head = CHUNK_HEADER.pack(Kind.CHUNK, message.request, row * width)
-            self._answer(head + memoryview(self._buffer)[: rows * width])
-        self._send(driving.Reply(message.request))
-
     def _copy(self, message: driving.Copy) -> None:
         stream = self._held.stream(message.stream)
         to = self._held.get(message.to, Memory).at(message.to_offset, message.size)
@@ -333,23 +293,6 @@ class DriverEngine:
             raise MessageError("source and target overlap")
         if message.size:
             self._cuda.call("cuMemcpyDtoDAsync_v2", to, source, message.size, stream.own)
-
-    def _copy_rows(self, message: driving.CopyRows) -> None:
-        stream = self._held.stream(message.stream)
-        to, source = self._held.get(message.to, Memory), self._held.get(message.source, Memory)
-        width, height = message.width, message.height
-        check_plane(message.to_offset, message.to_pitch, width, height, to.size)
-        check_plane(message.source_offset, message.source_pitch, width, height, source.size)
-        if width and height:
-            what = plane(
-                width=width,
-                height=height,
-                to=(to.address + message.to_offset, message.to_pitch),
-                source=(source.address + message.source_offset, message.source_pitch),
-                host=0,
-                host_pitch=0,
-            )
-            self._cuda.copy_rows(what, stream.own)
 
     def _fill(self, message: driving.Fill) -> None:
         stream = self._held.stream(message.stream)

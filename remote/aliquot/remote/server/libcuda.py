@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 from aliquot.common.errors import AliquotError
 
@@ -19,7 +19,6 @@ BROKEN = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 
 """After these the process can do nothing more on the device, whatever it calls: it must be started again."""
 NON_BLOCKING = 1
 WITHOUT_TIMING = 2
-_HOST, _DEVICE = 1, 2
 _END, _BUFFER_POINTER, _BUFFER_SIZE = 0, 1, 2
 
 
@@ -32,18 +31,6 @@ class DriverError(AliquotError):
         super().__init__(f"{call}: {said} ({code})")
         self.call = call
         self.code = code
-
-
-class Plane(Structure):
-    """CUDA_MEMCPY2D."""
-
-    _fields_ = (
-        ("source_x", c_size_t), ("source_y", c_size_t), ("source_type", c_int), ("source_host", c_void_p),
-        ("source_device", c_uint64), ("source_array", c_void_p), ("source_pitch", c_size_t),
-        ("to_x", c_size_t), ("to_y", c_size_t), ("to_type", c_int), ("to_host", c_void_p),
-        ("to_device", c_uint64), ("to_array", c_void_p), ("to_pitch", c_size_t),
-        ("width", c_size_t), ("height", c_size_t),
-    )  # fmt: skip
 
 
 _TYPES: dict[str, tuple[object, ...]] = {
@@ -61,7 +48,6 @@ _TYPES: dict[str, tuple[object, ...]] = {
     "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
-    "cuMemcpy2DAsync_v2": (POINTER(Plane), c_void_p),
     "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p),
     "cuMemsetD16Async": (c_uint64, ctypes.c_ushort, c_size_t, c_void_p),
     "cuMemsetD32Async": (c_uint64, c_uint, c_size_t, c_void_p),
@@ -184,10 +170,6 @@ class LibCuda:
         each, extra = parameters.given()
         self.call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, each, extra)
 
-    def copy_rows(self, plane: Plane, stream: int) -> None:
-        """See `Plane`."""
-        self.call("cuMemcpy2DAsync_v2", byref(plane), stream)
-
 
 class Parameters:
     """Memory that a kernel's parameters are handed over in, used again for each launch: the driver copies them.
@@ -218,19 +200,3 @@ class Parameters:
     def given(self) -> tuple[object, object]:
         """The last two arguments of a launch."""
         return (None, self._extra) if self._size.value else (self._none, None)
-
-
-def plane(
-    *, width: int, height: int, to: tuple[int, int] | None, source: tuple[int, int] | None, host: int, host_pitch: int
-) -> Plane:
-    """Rows between the device (address and pitch) and, where one side is None, memory of this process."""
-    made = Plane(width=width, height=height)
-    if to is None:
-        made.to_type, made.to_host, made.to_pitch = _HOST, host, host_pitch
-    else:
-        made.to_type, made.to_device, made.to_pitch = _DEVICE, *to
-    if source is None:
-        made.source_type, made.source_host, made.source_pitch = _HOST, host, host_pitch
-    else:
-        made.source_type, made.source_device, made.source_pitch = _DEVICE, *source
-    return made
