@@ -173,7 +173,7 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         books.allocate(request(1000, tenant=f"t{number % 6}"))
     books.settle()
-    engine = books.planner.engine
+    engine = books.decider.engine
     tried = []
     place = engine.place
 
@@ -183,8 +183,8 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engine, "place", counted)
     books.state.free_capacity()
-    while books.planner.wants_admission():
-        books.planner.decide(c.Admit(), books.now_ms)
+    while books.decider.wants_admission():
+        books.decider.decide(c.Admit(), books.now_ms)
     assert len(tried) == 1
 
 
