@@ -151,6 +151,8 @@ class Node:
                     # the watchdog.
                     "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
+                    # Whatever is installed here: each agent would load PyTorch ahead, for a lease that never comes.
+                    "ALIQUOT_AGENT_HOSTING_SERVICES": "none",
                     **self.base_environment(),
                 },
                 stdout=log,

@@ -153,7 +153,6 @@ async def test_one_that_can_not_start_fails_the_slice_and_leaves_nothing(
 
 
 async def test_without_a_service_nothing_is_offered_and_the_order_fails(node: Node, coordinator: Coordinator) -> None:
-    node.environment["ALIQUOT_AGENT_HOSTING_SERVICES"] = "none"  # whatever is installed where the test runs
     await grant(node, coordinator)
     assert not coordinator.snapshots[0].node.serves
     coordinator.desire(remote(node.uuids[0], memory_bytes=2 * GIB))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,20 @@ def program(env: Mapping[str, str]) -> Cli:
         return Result(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs find aliquot installed as it is here, but for what serves PyTorch: each agent of `aliquot up` would load
+    that for the first lease that comes, which takes longer than all else that it does at its start.
+    """
+    installed = metadata.distribution("aliquot")
+    about = tmp_path / "without PyTorch" / "aliquot-0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(installed.read_text("METADATA") or "")
+    named = installed.read_text("entry_points.txt") or ""
+    (about / "entry_points.txt").write_text(re.sub(r"remote = .*:TorchService.*\n", "", named))
+    monkeypatch.setenv("PYTHONPATH", str(about.parent))
 
 
 @pytest.fixture(autouse=True)

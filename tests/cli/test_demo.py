@@ -14,6 +14,8 @@ from aliquot.cli._out import Out
 from aliquot.cli.demo.story import StepFailed, Story
 from tests.cli.conftest import PROGRAM
 
+pytestmark = pytest.mark.usefixtures("without_pytorch")
+
 
 def test_the_whole_demonstration() -> None:
     done = subprocess.run([*PROGRAM, "demo", "--json"], capture_output=True, text=True, timeout=110, check=False)

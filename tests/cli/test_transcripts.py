@@ -68,7 +68,7 @@ def shape(line: str) -> str:
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def place(without_pytorch: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A reader's machine: nothing of aliquot is set, and a program to run is there."""
     for name in list(os.environ):
         if name.startswith("ALIQUOT_"):

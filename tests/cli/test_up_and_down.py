@@ -34,6 +34,7 @@ from tests.polling import eventually
 WITH_PAGE = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
 LIBRARY_MISMATCH = 18
 UP = [*WITH_PAGE, "--no-console"]
+pytestmark = pytest.mark.usefixtures("without_pytorch")
 
 
 @pytest.fixture
@@ -193,7 +194,8 @@ def test_a_part_that_ends_again_and_again_or_can_not_start_takes_nothing_else_do
     assert _record(root).supervisor.pid == record["supervisor"]
 
 
-def test_ctrl_c_stops_everything(root: Path) -> None:
+def test_ctrl_c_stops_everything(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH")  # with all services that are installed here
     with subprocess.Popen(
         [*PROGRAM, "up", "--state-dir", str(root), *UP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as running:

@@ -150,9 +150,10 @@ def test_a_program_says_where_its_time_went(run_remote: Run, tmp_path: Path) -> 
 
 
 ENDLESS = """
-import pathlib, sys, torch
+import pathlib, sys, time, torch
 x = torch.ones(4, device="cuda")
 while x.mul_(1).sum().item() == 4:
+    time.sleep(0.02)
     pathlib.Path(sys.argv[1]).touch()
 """
 

@@ -1,4 +1,4 @@
-"""The whole cluster from twenty seeds: small pools, a second or two each; `make simulate` runs large ones."""
+"""The whole cluster from ten seeds: small pools, some seconds each; `make simulate` runs large ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ def _hold(case: Case) -> None:
         pytest.fail(story(*minimise(case, result, runs_max=20)), pytrace=False)
 
 
-@pytest.mark.parametrize("seed", range(1, 21))
+SEEDS = 10
+"""The broken variants that need a seed are caught by the first, second or third (docs/measured.md)."""
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_a_pool_keeps_every_promise_under_faults_and_comes_to_rest(seed: int) -> None:
     _hold(Case(seed, "small"))
 
