@@ -94,7 +94,7 @@ _SPEC = Reader(
     types_pb2.LeaseRequest,
     RequestSpec,
     {
-        "demand": lambda message, gpu: _demand(message, gpu, _single_on(message)),
+        "demand": lambda message, gpu: _demand(message, gpu or _read_gpu(message), _single_on(message)),
         "tenant": lambda message, _: _named(names.validate_tenant, message, "tenant") or DEFAULT_TENANT,
         "queue": lambda message, _: _named(names.validate_queue, message, "queue"),
         "time_limit_ms": lambda message, _: _range(message.time_limit_s, "request.time_limit_s", _TIME_S_MAX) * 1000,
@@ -111,7 +111,7 @@ _SPEC = Reader(
     },
     rest="what says where it fits is of its demand",
 )
-"""Given the GPU part beside the message. What has an equal name and no bound of its own needs no line."""
+"""Given the GPU part beside the message, where it was read already. Equal names without a bound need no line."""
 
 
 def _named(validate: Callable[[str, str], str], message: types_pb2.LeaseRequest, field: str) -> str:
