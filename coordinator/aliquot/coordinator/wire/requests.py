@@ -87,14 +87,16 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         raise InvalidFieldError(
             "request.ttl_s", "a detached lease has no TTL", hint="leave out ttl_s, or leave out detached"
         )
-    return ReadRequest(_SPEC.read(message, gpu), hashlib.sha256(body).digest(), message.no_queue)
+    spec = msgspec.structs.replace(_SPEC.read(message), demand=_demand(message, gpu, _single_on(message)))
+    return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
 
 
+_ANYTHING = Demand()
 _SPEC = Reader(
     types_pb2.LeaseRequest,
     RequestSpec,
     {
-        "demand": lambda message, gpu: _demand(message, gpu or _read_gpu(message), _single_on(message)),
+        "demand": lambda *_: _ANYTHING,
         "tenant": lambda message, _: _named(names.validate_tenant, message, "tenant") or DEFAULT_TENANT,
         "queue": lambda message, _: _named(names.validate_queue, message, "queue"),
         "time_limit_ms": lambda message, _: _range(message.time_limit_s, "request.time_limit_s", _TIME_S_MAX) * 1000,
@@ -111,7 +113,7 @@ _SPEC = Reader(
     },
     rest="what says where it fits is of its demand",
 )
-"""Given the GPU part beside the message, where it was read already. Equal names without a bound need no line."""
+"""All but the demand, which is put in once it is read. Equal names without a bound need no line."""
 
 
 def _named(validate: Callable[[str, str], str], message: types_pb2.LeaseRequest, field: str) -> str:
