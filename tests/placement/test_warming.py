@@ -35,11 +35,12 @@ async def test_it_is_loaded_once_it_is_wanted() -> None:
     assert accelerated.kernel() is not None
 
 
-async def test_a_large_pool_wants_it_for_a_few_requests_and_not_before() -> None:
+async def test_a_large_pool_has_it_before_anybody_asks_but_not_while_it_is_filled() -> None:
     pytest.importorskip("numba")
-    looks = iter([0, 0, 1, 2, 2 + warming.LARGE_PASSES_PER_LOOK])
-    await wanted(lambda: next(looks), devices=warming.LARGE_POOL)
-    assert next(looks, None) is None, "it was loaded before anybody asked for anything"
+    large = warming.LARGE_POOL
+    known = iter([large - 1, large, large + 4, large + 4, large + 8, *[large + 8] * warming.SETTLED_LOOKS])
+    await warming.compile_when_wanted(lambda: 0, lambda: next(known))
+    assert next(known, None) is None, "it was loaded while devices came"
     assert accelerated.kernel() is not None
 
 

@@ -196,6 +196,20 @@ def test_a_tenants_own_growth_is_not_in_its_way(books: Books) -> None:
     assert books.again(own).state is LeaseState.GRANTED
 
 
+def test_leases_of_others_are_not_in_the_way_of_ones_own_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them could give something back before one's own: a search looks at so many members."""
+    monkeypatch.setattr(giving_back, "MEMBERS_MAX", 2)
+    books = Books()
+    books.connect(node("one", 8))
+    declare(books, tenant("a", limit=3))
+    grow(books, start(books, tenant="b"))
+    own = grow(books, start(books, tenant="a", priority=1))
+    assert len(own.current) == 3
+    books.allocate(request(tenant="a", priority=1))
+    books.settle()
+    assert [piece.member for piece in books.again(own).slices if piece.shed] == [2], "the others are in no limit's way"
+
+
 def test_what_is_missing_below_a_limit_is_given_back_to_the_last_byte(books: Books) -> None:
     limit = Amount(UNLIMITED, 40 * GIB - 1)
     declare(books, TenantSpec("a", Quota(limit=limit)))

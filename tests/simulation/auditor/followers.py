@@ -17,6 +17,8 @@ class FollowersAudit:
         self._auditor = auditor
         self._checked: dict[str, int] = {}
         """Follower -> fact up to which its ends were looked at."""
+        self._true: dict[str, set[str]] = {}
+        """Follower -> ends of which it was told, and that were durable then."""
 
     def told(self, follower: Follower) -> None:
         """A follower has been told everything up to its number."""
@@ -31,9 +33,12 @@ class FollowersAudit:
         for seq, lease_id in books.ends[first:last]:
             if lease_id not in follower.ended and self._sees(follower, lease_id):
                 self._auditor.violation(f"{follower.host} was not told of the end of {lease_id} (fact {seq})")
-        for lease_id in follower.ended:
+        true = self._true.setdefault(follower.host, set())
+        for lease_id in follower.ended - true:
             story = books.stories.get(lease_id)
-            if story is not None and not story.ended:
+            if story is not None and story.ended:
+                true.add(lease_id)
+            elif story is not None:
                 self._auditor.violation(f"{follower.host} was told of an end of {lease_id}, which lives")
 
     def _sees(self, follower: Follower, lease_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Brings compiled scoring in once its coordinator is busy, and in a large pool as soon as several requests come.
+"""Brings compiled scoring in once its coordinator is busy, and in a large pool as soon as all its devices are known.
 
 Compiling takes seconds the first time on a machine, and numba's own import half a second and 100 MB. So all of that is
 a programme that runs when nobody else does, and answers with machine code; numba's cache has it the next time, and an
@@ -23,23 +23,28 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.5
 LARGE_POOL = 2_000
 """Devices for which a pass by NumPy takes long enough to be spared."""
+SETTLED_LOOKS = 4
+"""So long no device of a large pool has come or gone. Then it is not being filled, nor read from its journal, and those
+who ask first need not ask beside a compiler."""
 BUSY_PASSES_PER_LOOK = 50
 """100 passes a second by NumPy, of a few tenths of a millisecond each. A rate: any pool reaches a count in time."""
-LARGE_PASSES_PER_LOOK = 5
-"""The same in a large pool, where each pass takes longer."""
 
 COMPILE_S_MAX = 900.0
 """A compilation that takes longer is ended, and placement stays with NumPy. It has only what others leave."""
 
 
 async def compile_when_wanted(passes: Callable[[], int], devices: Callable[[], int]) -> None:
-    """Wait until so many scoring passes are made, for so many devices, then have the compiled ones made and loaded, for
-    the next decision on.
+    """Wait until so many scoring passes are made, or so many devices are known, then have the compiled ones made and
+    loaded, for the next decision on.
     """
-    seen = passes()
-    while (now := passes()) - seen < (BUSY_PASSES_PER_LOOK if devices() < LARGE_POOL else LARGE_PASSES_PER_LOOK):
-        seen = now
+    made, known, settled = passes(), 0, 0
+    while settled < SETTLED_LOOKS:
         await asyncio.sleep(LOOK_S)  # polled: an event would cost every decision
+        before, made = made, passes()
+        if made - before >= BUSY_PASSES_PER_LOOK:
+            break
+        before, known = known, devices()
+        settled = settled + 1 if known == before and known >= LARGE_POOL else 0
     try:
         code = await run_programme(__name__, b"", within_s=COMPILE_S_MAX)
         await asyncio.to_thread(load, code)

@@ -9,14 +9,14 @@ with a preemption the placement is tried first, what is not needed stays, and th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import chain
 from typing import NamedTuple
 
 from aliquot.common.catalog import covers
 from aliquot.coordinator.core.books.elastic import LeaseShrinking, Member, bounds_of, spare_members
 from aliquot.coordinator.core.books.holds import Hold, HoldCreated, HoldKind
-from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of, parts_of
+from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, parts_of
 from aliquot.coordinator.core.books.tenancy.limits import held_of_kind, over_limit, parts_of_kind
 from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
@@ -138,33 +138,39 @@ def within_limits(known: Planning, lease: Lease, demand: Demand, now_ms: int) ->
         held[0] + sum(part[1] for part in asked) - limit.share_milli if limit.share_milli >= 0 else 0,
         held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
     )
-    for piece in _leaving(known):
-        if lease_id_of(piece.slice_id) in account.holders and (not over.model or covers(over.model, piece.kind)):
+    for piece in _leaving(known, (lease_id for lease_id in known.ending if lease_id in account.holders)):
+        if not over.model or covers(over.model, piece.kind):
             missing = Amount(
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )
     given: list[tuple[Lease, Member]] = []
-    for other, member in _spare(known, lease, now_ms, entitled=False):
+    for other, member in _spare(known, lease, now_ms, entitled=False, of=account.holders):
         if missing.share_milli <= 0 and missing.memory_bytes <= 0:
             break
-        if other.lease_id in account.holders:
-            of_model = parts_of_kind(parts_of(member), over.model)
-            if of_model:
-                given.append((other, member))
-                missing = Amount(
-                    missing.share_milli - sum(part[1] for part in of_model),
-                    missing.memory_bytes - sum(part[2] for part in of_model),
-                )
+        of_model = parts_of_kind(parts_of(member), over.model)
+        if of_model:
+            given.append((other, member))
+            missing = Amount(
+                missing.share_milli - sum(part[1] for part in of_model),
+                missing.memory_bytes - sum(part[2] for part in of_model),
+            )
     if missing.share_milli > 0 or missing.memory_bytes > 0:
         return []
     return _give(known, given, lease, now_ms)[0]
 
 
-def _spare(known: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
-    """Members that others could give back: the lowest priority first, within a lease the highest numbers first."""
+def _spare(
+    known: Planning, lease: Lease, now_ms: int, *, entitled: bool, of: Container[str] | None = None
+) -> list[tuple[Lease, Member]]:
+    """Members that others could give back: the lowest priority first, within a lease the highest numbers first.
+
+    `of`: only those of these leases.
+    """
     scale = guarantee_scale(known) if known.tenancy.guarantees else 0
     found: list[tuple[Lease, Member]] = []
     for lease_id in known.elastic_in_order():
+        if of is not None and lease_id not in of:
+            continue
         other = known.leases[lease_id]
         bounds = bounds_of(other.request)
         if len(other.slices) <= bounds.least * other.request.demand.count:
@@ -183,11 +189,11 @@ def _of_use(known: Planning, member: Member) -> bool:
     return known.nodes[member[0].plan.node_id].grantable
 
 
-def _leaving(known: Planning) -> list[Slice]:
-    """What is on its way out in any case."""
+def _leaving(known: Planning, lease_ids: Iterable[str]) -> list[Slice]:
+    """What of these is on its way out in any case."""
     return [
         piece
-        for lease_id in known.ending
+        for lease_id in lease_ids
         for piece in known.leases[lease_id].slices
         if piece.holds_capacity and leaves(piece)
     ]
@@ -274,7 +280,7 @@ def _give(known: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
 def _make_way(known: Planning, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
     """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
     inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
-    take_off(known, inventory, chain(_leaving(known), *(member for _, member in given)))
+    take_off(known, inventory, chain(_leaving(known, known.ending), *(member for _, member in given)))
 
 
 def _stays(inventory: Inventory, lease: Lease, member: Member) -> bool:
