@@ -14,6 +14,7 @@ from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.tenancy.specs import Budget, Period, TenantSpec
 from aliquot.coordinator.core.decider import Decider
+from aliquot.coordinator.core.known import memory
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.known.known import FOLDED_AT_ONCE
 from aliquot.coordinator.core.state import State
@@ -30,6 +31,12 @@ pytestmark = pytest.mark.no_cover
 BEGAN_MS = 1_790_000_000_000
 CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000, ledger_entries_max=64)
 USAGE_MAX = 64 + FOLDED_AT_ONCE
+
+
+@pytest.fixture(autouse=True)
+def _little_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a short day would not come to the bound of what is remembered of equal questions."""
+    monkeypatch.setattr(memory, "_REMEMBERED_MAX", 64)
 
 
 class Pool:
