@@ -13,7 +13,7 @@ import pytest
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.parts import PARTS, Part, load
 
-MODULES_MAX = 344
+MODULES_MAX = 343
 """Of our own, in a coordinator that serves; 250 is the aim. Who makes it load less lowers this. Decision 0106 says what
 is left, and why."""
 LEFT_OUT = (
