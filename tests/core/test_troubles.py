@@ -17,7 +17,7 @@ from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission import admit as admission
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.queueing import AdmissionPass
-from aliquot.coordinator.core.rules import granting
+from aliquot.coordinator.core.queueing.lines import Head
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.troubles import (
     ORDER,
@@ -72,15 +72,14 @@ def pass_time(books: Books, seconds: int) -> int:
 
 def poison(monkeypatch: pytest.MonkeyPatch, is_poisoned: Callable[[str], bool]) -> None:
     """Trying to place these leases raises."""
-    right = granting.offer
+    right = admission._try
 
-    def offer(state: Any, request: Any, demand: Any, now_ms: int, **more: Any) -> Any:
-        lease = next(lease for lease in state.leases.values() if lease.request is request)
-        if is_poisoned(lease.lease_id):
-            raise Broken(f"no placing {lease.lease_id}")
-        return right(state, request, demand, now_ms, **more)
+    def attempt(known: Any, of: Any, head: Head, now_ms: int) -> Any:
+        if is_poisoned(head.lease_id):
+            raise Broken(f"no placing {head.lease_id}")
+        return right(known, of, head, now_ms)
 
-    monkeypatch.setattr(admission, "offer", offer)
+    monkeypatch.setattr(admission, "_try", attempt)
 
 
 def set_aside(books: Books) -> list[Trouble]:

@@ -242,3 +242,15 @@ def test_half_is_left_after_a_half_life() -> None:
     assert remaining(0, HOUR_MS) == 1 << 64
     assert remaining(100 * HOUR_MS, HOUR_MS) == 0
     assert abs(remaining(HOUR_MS // 2, HOUR_MS) - 13_043_817_825_332_782_212) < 1 << 44
+
+
+def test_what_is_granted_as_it_comes_has_nobody_make_room_or_tried_again() -> None:
+    books = pool(QueuePolicy.PRIORITY)
+    declare(books, tenant("owner", 2))
+    ask(books, tenant="guest", min_run_ms=HOUR_MS)
+    large = books.allocate(request(1000, count=4, tenant="guest"))
+    books.settle()
+    came = books.allocate(request(1000, tenant="owner", priority=100))
+    assert (came.state, books.again(large).state) == (LeaseState.GRANTED, LeaseState.QUEUED)
+    assert not books.planner.wants_admission()
+    assert books.state.lines.place_of(came.lease_id) is None

@@ -95,3 +95,17 @@ def test_whoever_manages_a_tenant_can_t_give_those_below_it_another_s_queue() ->
         apply(books, (TenantSpec("red/thief", default_queue="blues"),))
     apply(books, (TenantSpec("red/guest", default_queue="club"),), (QueueSpec("club", tenants=("red/guest",)),))
     assert ask(books, "red/guest") == "club"
+
+
+def test_what_is_declared_or_set_holds_for_the_very_next_request() -> None:
+    books = pool(TenantSpec("red"), TenantSpec("green"), queues=(QueueSpec("anybody"),), strict=False)
+    assert ask(books, "red", "anybody") == ask(books, "red", "anybody") == "anybody"
+    apply(books, queues=(QueueSpec("anybody", tenants=("green",)),))
+    with pytest.raises(InvalidField, match="tenant red may not use queue anybody"):
+        ask(books, "red", "anybody")
+    apply(books, queues=(QueueSpec("anybody"),))
+    assert ask(books, "red", "anybody") == "anybody"
+    assert ask(books, "violet") == "default"
+    books.planner.adopt(CoreConfig(strict_tenants=True))
+    with pytest.raises(TenantNotFound, match="violet"):
+        ask(books, "violet")

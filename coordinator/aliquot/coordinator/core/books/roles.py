@@ -40,7 +40,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
         return f"{self.role.name.lower()} on {self.scope}" if self.scope else self.role.name.lower()
 
 
-class Action(enum.Enum):
+class Action(enum.StrEnum):
     """What is asked of the pool. Each method of the contract is one of these, or one of two (own and others')."""
 
     IDENTIFY = "say who you are"

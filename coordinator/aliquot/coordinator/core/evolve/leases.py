@@ -69,9 +69,11 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
     if fact.key:
         state.keys[(fact.request.tenant, fact.key)] = fact.lease_id
     state.leases[fact.lease_id] = lease
-    state.lines.add(lease)
     state.arrivals.note(fact.request.demand)
     state.touched.leases[fact.lease_id] = None
+    if fact.at_once:
+        return
+    state.lines.add(lease)
     counting.be_patient(state, lease)
     if (
         state.tenancy.guarantees
@@ -84,8 +86,9 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
 
 def _lease_granted(state: State, fact: LeaseGranted) -> None:
     lease = state.leases[fact.lease_id]
-    state.lines.remove(lease)
-    counting.patience_ends(state, lease)
+    if state.lines.place_of(fact.lease_id) is not None:
+        state.lines.remove(lease)
+        counting.patience_ends(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
     if not lease.lease_epoch:

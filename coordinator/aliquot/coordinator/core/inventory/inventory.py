@@ -323,14 +323,11 @@ class Inventory:
         device.share_used_milli += share_milli
         device.memory_used_bytes += memory_bytes
         device.slices += slices
-        table, row, col = self.table, device.row, device.col
-        table.share_left[row, col] = device.share_left_milli
-        table.memory_left[row, col] = device.memory_left_bytes
-        table.usable[row, col] = device.usable_milli
+        self.table.refresh_left(device)
         totals = self._totals[self._nodes[device.node_id].spec.pool, device.spec.model]
         totals.share_used_milli += share_milli
         totals.memory_used_bytes += memory_bytes
-        self.changes.note(row)
+        self.changes.note(device.row)
 
     def reserve_member(self, node_id: str, demand: Demand) -> None:
         """Hold the host's part of one member of `demand`, and count it in its affinity group.

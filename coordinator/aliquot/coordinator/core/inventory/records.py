@@ -169,7 +169,7 @@ class DeviceRecord:
     @property
     def share_left_milli(self) -> int:
         """Share that a new slice could take: nothing of a sick, vanished, withheld or restricted device."""
-        if self.works and not self.withheld_for and not self.admits:
+        if self.healthy and self.present and not self.withheld_for and not self.admits:
             return self.spec.compute_milli - self.share_used_milli
         return 0
 
@@ -177,12 +177,6 @@ class DeviceRecord:
     def memory_left_bytes(self) -> int:
         """Memory that a new slice could take; negative where foreign processes grew over what is leased."""
         return self.spec.leasable_bytes - self.foreign_bytes - self.memory_used_bytes
-
-    @property
-    def usable_milli(self) -> int:
-        """The smaller of share left and memory left, in thousandths of the card."""
-        share, spec = self.share_left_milli, self.spec
-        return max(min(share, self.memory_left_bytes * spec.compute_milli // (spec.leasable_bytes or 1)), 0)
 
     def view(self, node: NodeRecord) -> DeviceView:
         """What readers may see of it."""

@@ -147,12 +147,18 @@ class DeviceTable:
 
     def refresh_device(self, device: DeviceRecord) -> None:
         """Mirror one device's record."""
-        row, col = device.row, device.col
-        self.share_left[row, col] = device.share_left_milli
-        self.memory_left[row, col] = device.memory_left_bytes
-        self.usable[row, col] = device.usable_milli
-        self.base[row, col] = device.proportional_base_bytes
-        self.has_foreign[row] = any(d.foreign_bytes for d in self.devices_of_row[row])
+        self.refresh_left(device)
+        self.base[device.row, device.col] = device.proportional_base_bytes
+        self.has_foreign[device.row] = any(d.foreign_bytes for d in self.devices_of_row[device.row])
+
+    def refresh_left(self, device: DeviceRecord) -> None:
+        """Mirror what is left of it: all that leases change."""
+        row, col, spec = device.row, device.col, device.spec
+        share, memory = device.share_left_milli, device.memory_left_bytes
+        self.share_left[row, col] = share
+        self.memory_left[row, col] = memory
+        # The smaller of the two, in thousandths of the card.
+        self.usable[row, col] = max(min(share, memory * spec.compute_milli // (spec.leasable_bytes or 1)), 0)
 
     def refresh_node(self, node: NodeRecord) -> None:
         """Mirror the node's part of each of its rows."""

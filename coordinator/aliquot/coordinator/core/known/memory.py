@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from aliquot.coordinator.core.books.tenancy.accounts import AccountKey, Chain
 from aliquot.coordinator.core.placement.prices import PriceTable
@@ -17,10 +17,9 @@ from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.values.rests import Rests
 from aliquot.coordinator.core.values.timers import Timers
 from aliquot.coordinator.core.values.troubles import Troubles
-from aliquot.coordinator.core.values.types import Demand
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 
-ENTITLED_KEPT = 4_096
-CHAINS_KEPT = 4_096
+_REMEMBERED_MAX = 4_096
 
 SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
 """What makes two searches for victims the same: the demand, the tenant, the queue, the priority, and the owners of the
@@ -31,6 +30,21 @@ Outlook = tuple[tuple[str, ...], int, tuple[str, ...], tuple[str, ...]]
 """(who would have to end, when it could start or 0, leases without an end that keep it waiting, notes on it)."""
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Remembered(dict[_K, _V]):
+    """What was found for one version; with another one it begins anew, and when there is too much of it."""
+
+    __slots__ = ("_version",)
+
+    def at(self, version: object) -> Self:
+        """What still holds."""
+        if len(self) >= _REMEMBERED_MAX or getattr(self, "_version", None) != version:
+            self.clear()
+            self._version = version
+        return self
 
 
 @dataclass(slots=True)
@@ -86,15 +100,14 @@ class Memory:
         """Searches for what elastic leases could give back that found nothing."""
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
-        self.chains_key = -1
-        self.chains: dict[tuple[str, str], Chain] = {}
-        """The accounts that requests of a tenant and queue count against: remembered for this version."""
-        self.protected_key = (-1, -1)
-        self.protected: dict[AccountKey, tuple[tuple[int, int], Container[str]]] = {}
+        self.chains: Remembered[tuple[str, str], Chain] = Remembered()
+        """The accounts that requests of a tenant and queue count against."""
+        self.declared: Remembered[RequestSpec, RequestSpec] = Remembered()
+        """Requests that their tenants may make, with what is declared for their queues."""
+        self.protected: Remembered[AccountKey, tuple[tuple[int, int], Container[str]]] = Remembered()
         """The leases that each guarantee covers, and the versions of its account; see `preemption.victims`."""
-        self.entitled_key = (-1, -1, -1)
-        self.entitled: dict[str, bool] = {}
-        """Whether a guarantee covers each waiting lease: remembered for these versions."""
+        self.entitled: Remembered[str, bool] = Remembered()
+        """Whether a guarantee covers each waiting lease."""
         self.scale_key = (-1, -1)
         self.scale = 0
         """How much of every guarantee can be kept, in millionths: remembered for these versions."""

@@ -110,6 +110,11 @@ class IndexArrays(Protocol):
     allocations: int
 
 
+FEW = 64
+"""So many rows are written where the last ones were: others are an array of their own each time."""
+_SIZE, _LENGTH = 2, 5
+"""Where `array_words` says how many items there are, in all and along the array."""
+
 _loaded: list[tuple[Kernel, object]] = []
 """The kernel, and what keeps it in memory, once it has been brought in."""
 
@@ -189,6 +194,9 @@ class Accelerator:
         self._seen: tuple[int, ...] = ()
         self._scene: Scene | None = None
         self._call: Ints = np.zeros(0, np.int64)
+        self._address = 0
+        self._few: Ints = np.zeros(FEW, np.int64)
+        self._few_words = array_words(self._few)
         self._nothing = ctypes.byref((ctypes.c_void_p * 1)())
 
     def score(self, index: IndexArrays, rows: list[int] | None, n_rows: int, first_slot: int, end_slot: int) -> bool:
@@ -201,11 +209,18 @@ class Accelerator:
             self._scene = self.gather(index) if inventory.table.columns <= COLUMNS_MAX else None
             if self._scene is not None:
                 self._call = np.array([*self._scene.words(), *_REST], np.int64)
+                self._address = self._call.ctypes.data
         if self._scene is None:
             return False
-        numbers = np.arange(n_rows, dtype=np.int64) if rows is None else np.array(rows, np.int64)
-        self._call[-len(_REST) :] = (*array_words(numbers), first_slot, end_slot)
-        self._kernel(self._nothing, self._nothing, self._call.ctypes.data)
+        if rows is not None and n_rows <= FEW:  # a grant changes one: to say where it is took as long as to score it
+            numbers, words = self._few, self._few_words
+            numbers[:n_rows] = rows
+            words[_SIZE] = words[_LENGTH] = n_rows
+        else:  # the kernel reads it: it must not go before
+            numbers = np.arange(n_rows, dtype=np.int64) if rows is None else np.array(rows, np.int64)
+            words = array_words(numbers)
+        self._call[-len(_REST) :] = (*words, first_slot, end_slot)
+        self._kernel(self._nothing, self._nothing, self._address)
         return True
 
     def gather(self, index: IndexArrays) -> Scene:

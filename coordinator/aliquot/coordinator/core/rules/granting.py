@@ -27,7 +27,6 @@ from aliquot.coordinator.core.books.tenancy.limits import (
 from aliquot.coordinator.core.books.tenancy.owning import check_owner
 from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.books.tenancy.specs import Amount, OverLimitAction
-from aliquot.coordinator.core.known.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.matching import either, is_part
 from aliquot.coordinator.core.placement.policies import BY_WORKLOAD
@@ -57,14 +56,11 @@ class Offer:
 
 def chain_of(known: Planning, request: RequestSpec) -> Chain:
     """The accounts a request would count against."""
-    tenancy, memory = known.tenancy, known.memory
-    if memory.chains_key != tenancy.chains_version or len(memory.chains) >= CHAINS_KEPT:
-        memory.chains_key = tenancy.chains_version
-        memory.chains.clear()
+    chains = known.memory.chains.at(known.tenancy.chains_version)
     key = request.tenant, request.queue
-    chain = memory.chains.get(key)
+    chain = chains.get(key)
     if chain is None:
-        chain = memory.chains[key] = tenancy.chain(*key)
+        chain = chains[key] = known.tenancy.chain(*key)
     return chain
 
 
@@ -248,14 +244,11 @@ def is_entitled(known: Planning, lease: Lease, parts: list[Part] | None = None) 
     if parts is not None or not lease.lease_id:
         parts = least_held(known, lease.request.demand) if parts is None else parts
         return _is_covered(known, lease, chain, parts)
-    key = (known.tenancy.covered_version, known.capacity_version, known.inventory.structure_version)
-    if known.memory.entitled_key != key or len(known.memory.entitled) >= ENTITLED_KEPT:
-        known.memory.entitled_key = key
-        known.memory.entitled.clear()
-    old = known.memory.entitled.get(lease.lease_id)
+    version = (known.tenancy.covered_version, known.capacity_version, known.inventory.structure_version)
+    found = known.memory.entitled.at(version)
+    old = found.get(lease.lease_id)
     if old is None:
-        old = _is_covered(known, lease, chain, least_held(known, lease.request.demand))
-        known.memory.entitled[lease.lease_id] = old
+        old = found[lease.lease_id] = _is_covered(known, lease, chain, least_held(known, lease.request.demand))
     return old
 
 
@@ -277,6 +270,22 @@ def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
     """The request with its queue's pool, and by which policy it is placed. Raises for an unknown tenant or queue, and
     for a request above a limit.
     """
+    declared = known.memory.declared.at((known.tenancy.version, known.config.strict_tenants))
+    allowed = declared.get(request)
+    if allowed is None:
+        allowed = declared[request] = _as_declared(known, request)
+    chain = chain_of(known, allowed)
+    if chain.limited:
+        over = over_limit(chain, least_held(known, allowed.demand))
+        if over is not None and over.for_ever:
+            raise QuotaExceeded(
+                over.subject, over.detail, "ask for less, or have the limit raised; waiting will not help"
+            )
+    return allowed
+
+
+def _as_declared(known: Planning, request: RequestSpec) -> RequestSpec:
+    """The same as far as it depends on declarations alone."""
     tenancy = known.tenancy
     name = tenancy.queue_of(request.tenant, request.queue)
     check_owner(tenancy, request.tenant, request.queue, strict=known.config.strict_tenants)
@@ -301,13 +310,6 @@ def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
         demand = msgspec.structs.replace(demand, placement=placement)
     if tenancy.ceilings:
         ceilings.check_priority(tenancy.tenants, request)
-    chain = chain_of(known, request)
-    if chain.limited:
-        over = over_limit(chain, least_held(known, demand))
-        if over is not None and over.for_ever:
-            raise QuotaExceeded(
-                over.subject, over.detail, "ask for less, or have the limit raised; waiting will not help"
-            )
     return request if demand is request.demand else msgspec.structs.replace(request, demand=demand)
 
 

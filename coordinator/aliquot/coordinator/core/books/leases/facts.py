@@ -28,6 +28,8 @@ class LeaseQueued(Fact, frozen=True, tag="queued"):
     """The principal that asked for it."""
     entitled: bool = False
     """A guarantee of its owner covers it as it comes, and nobody of that owner waits before it."""
+    at_once: bool = False
+    """The next fact grants it: it stands in no line meanwhile, and nobody has to make room for it."""
 
 
 class LeaseGranted(Fact, frozen=True, tag="granted"):

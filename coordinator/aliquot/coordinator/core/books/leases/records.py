@@ -43,7 +43,7 @@ class LeaseState(enum.IntEnum):
     ENDED = 7
 
 
-class SliceEvent(enum.Enum):
+class SliceEvent(enum.StrEnum):
     """What can happen to a slice."""
 
     CONFIRM = "confirm"

@@ -196,11 +196,8 @@ class Chain(NamedTuple):
     """Of the tenant with all below it, and so of each above it: those that have a limit."""
     limited: tuple[Account, ...]
     guaranteed: tuple[Account, ...]
-
-    @property
-    def accounts(self) -> tuple[Account, ...]:
-        """Its tenant's and its queues'."""
-        return (self.tenant, *self.queues)
+    accounts: tuple[Account, ...]
+    """Its tenant's and its queues'."""
 
 
 class Held(NamedTuple):

@@ -238,6 +238,7 @@ class Tenancy:
             trees=trees,
             limited=(*trees, *(account for account in queues if _limited(account.quota))),
             guaranteed=tuple(account for account in (payer, *queues) if account.quota.guarantees),
+            accounts=(payer, *queues),
         )
 
     def _open(self, kind: str, name: str) -> Account:
@@ -285,9 +286,9 @@ class Tenancy:
     def hold(self, owner: Owner, parts: list[Part], sign: int, at_ms: int) -> None:
         """Count slices (sign 1), or no longer (sign -1)."""
         chain = self.opened(owner)
-        half_life_ms = self.half_life_ms
         for account in chain.accounts:
-            account.accrue(at_ms, half_life_ms)
+            if account.average_ms < at_ms:
+                account.accrue(at_ms, self.half_life_ms)
             account.count(parts, sign)
             if account.published:
                 self._note(account)

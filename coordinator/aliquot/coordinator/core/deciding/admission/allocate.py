@@ -33,7 +33,7 @@ from aliquot.coordinator.core.values.errors import (
     QuotaExceeded,
 )
 from aliquot.coordinator.core.values.fact import by_kind
-from aliquot.coordinator.core.values.types import RequestSpec
+from aliquot.coordinator.core.values.types import Placement, RequestSpec
 
 
 def _is_first_entitled(known: Planning, request: RequestSpec, now_ms: int) -> bool:
@@ -57,22 +57,21 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         raise NeverFits(known.engine.explain(request.demand))
     refuse_held_back(known, request, now_ms)
     demand = sterner(known, request, request.demand, now_ms)
-    queued = accepted(known, command, request, now_ms, entitled=_is_first_entitled(known, request, now_ms))
-    outcome = AllocateOutcome(command.lease_id)
+    entitled = _is_first_entitled(known, request, now_ms)
     if command.no_queue or not others_first(known, request):
         found = offer(known, request, demand, now_ms)
         placement = found.placement
         if placement is None and found.over is None:
             placement = backfill(known, request, demand, now_ms, lease_id=command.lease_id)
         if placement is not None:
-            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
+            return started(known, command, request, placement, now_ms, entitled=entitled)
         if command.no_queue and found.over is not None:
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
     elif known.closed and not known.wants_admission():
         # All that wait were tried there too, so this takes nothing from them.
         placement = offer_before(known, request, demand, now_ms)
         if placement is not None:
-            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
+            return started(known, command, request, placement, now_ms, entitled=entitled)
     if command.no_queue:
         shortfall = why_not(known, request, demand, now_ms)[0]
         held = held_to(known, request, now_ms) if demand is not request.demand else None
@@ -88,13 +87,29 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         full = ceilings.full(known.tenancy.tenants, known.lines, request.tenant)
         if full is not None:
             raise full
-    return Decision((queued,), outcome)
+    queued = _accepted(known, command, request, now_ms, entitled=entitled, at_once=False)
+    return Decision((queued,), AllocateOutcome(command.lease_id))
 
 
-def accepted(
-    known: Planning, command: Allocate | GrantOn, request: RequestSpec, now_ms: int, *, entitled: bool = False
+def started(
+    known: Planning,
+    command: Allocate | GrantOn,
+    request: RequestSpec,
+    placement: Placement,
+    now_ms: int,
+    *,
+    entitled: bool = False,
+) -> Decision[AllocateOutcome]:
+    """A request that was accepted and granted there at once. `entitled`: see `LeaseQueued`."""
+    queued = _accepted(known, command, request, now_ms, entitled=entitled, at_once=True)
+    facts = queued, granted(command.lease_id, 1, placement, now_ms)
+    return Decision(facts, AllocateOutcome(command.lease_id))
+
+
+def _accepted(
+    known: Planning, command: Allocate | GrantOn, request: RequestSpec, now_ms: int, *, entitled: bool, at_once: bool
 ) -> LeaseQueued:
-    """The request as it was accepted: the first fact of a lease. `entitled`: see `LeaseQueued`."""
+    """The request as it was accepted: the first fact of a lease."""
     return LeaseQueued(
         at_ms=now_ms,
         lease_id=command.lease_id,
@@ -104,6 +119,7 @@ def accepted(
         body_sha256=command.body_sha256,
         by=command.by,
         entitled=entitled,
+        at_once=at_once,
     )
 
 

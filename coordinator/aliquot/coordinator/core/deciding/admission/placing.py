@@ -17,7 +17,7 @@ from aliquot.coordinator.core.books.elastic import is_elastic
 from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.commands.queries import Fits
-from aliquot.coordinator.core.deciding.admission.allocate import accepted, replayed
+from aliquot.coordinator.core.deciding.admission.allocate import replayed, started
 from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_before
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
@@ -33,7 +33,6 @@ from aliquot.coordinator.core.rules.granting import (
     chain_of,
     check_access,
     forbidden,
-    granted,
     refuse_held_back,
     sterner,
     suspended,
@@ -86,8 +85,7 @@ def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
     over = over or forbidden(known, request, chain_of(known, request), placement, now_ms, ())
     if over is not None:
         raise QuotaExceeded(over.subject, over.detail, "wait until some of it is given back")
-    queued = accepted(known, command, request, now_ms)
-    return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), AllocateOutcome(command.lease_id))
+    return started(known, command, request, placement, now_ms)
 
 
 @contextmanager

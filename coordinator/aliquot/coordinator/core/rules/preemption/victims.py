@@ -151,16 +151,13 @@ def is_protected(known: Planning, lease: Lease, scale: int) -> bool:
 
 def protected_of(known: Planning, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
-    memory = known.memory
-    if memory.protected_key != (known.tenancy.version, scale):
-        memory.protected_key = (known.tenancy.version, scale)
-        memory.protected.clear()
+    known_ones = known.memory.protected.at((known.tenancy.version, scale))
     versions = (account.version, account.ranked.version)
-    old = memory.protected.get((account.kind, account.name))
+    old = known_ones.get((account.kind, account.name))
     if old is None or old[0] != versions:
         within = covered(account.quota, (account,), (), scale)
         old = versions, account.ranked if within else _fitting(account, scale)
-        memory.protected[account.kind, account.name] = old
+        known_ones[account.kind, account.name] = old
     return old[1]
 
 
