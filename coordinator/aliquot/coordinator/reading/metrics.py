@@ -41,8 +41,8 @@ class Histogram:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-        self._examples: list[Example | None] = [None] * (len(bounds) + 1)
-        """Of each bucket, the latest value that says whose it was."""
+        self._examples: list[tuple[Lease, float, int] | None] = [None] * (len(bounds) + 1)
+        """Of each bucket, the latest value of which it is known whose it was, and when."""
 
     def observe(self, value: float) -> None:
         """Count one value, in the unit of the name."""
@@ -51,16 +51,19 @@ class Histogram:
 
     def observe_of(self, lease: Lease, value: float, at_ms: int) -> None:
         """Count one value that a lease had at that time, and keep it as its bucket's exemplar."""
-        trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
-        labels = {"trace_id": trace_id, "lease_id": lease.lease_id}
-        self._examples[bisect_left(self._bounds, value)] = labels, value, at_ms / 1000
+        self._examples[bisect_left(self._bounds, value)] = lease, value, at_ms
         self.observe(value)
 
     def collect(self) -> Metric:
         """In the form that Prometheus reads."""
-        return histogram(
-            self._name, self._documentation, self._bounds, list(self._counts), self._sum, list(self._examples)
-        )
+        examples = [None if each is None else _example(*each) for each in list(self._examples)]
+        return histogram(self._name, self._documentation, self._bounds, list(self._counts), self._sum, examples)
+
+
+def _example(lease: Lease, value: float, at_ms: int) -> Example:
+    """Whose trace it is takes a digest: of those that are scraped, not of each lease."""
+    trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
+    return {"trace_id": trace_id, "lease_id": lease.lease_id}, value, at_ms / 1000
 
 
 _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
