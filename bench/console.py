@@ -11,19 +11,20 @@ a second are read over REST, each as it is due whether the one before has been a
 | `coordinator_cores_100_viewers` | what the coordinator needs more while they look | 0.1 |
 | `console_cores` | what the console needs while they look, and leases are read | 0.5 |
 | `console_rss_mb` | its memory then | 300 |
-| `rest_p99_ms` | from when a read was due to its answer | 5 |
-| `contract_p99_ms` | the same reads straight from the coordinator: nothing here can be faster | |
+| `rest_p50_ms`, `rest_p99_ms` | from when a read was due to its answer | 1.5, 8 |
+| `rest_p50_ratio`, `rest_p99_ratio` | to the same of a server that does nothing, asked in between | |
+| `contract_p50_ms` …, `contract_p99_ratio` | the same reads straight from the coordinator | 5 (p99) |
 | `rest_cpu_ms` | what a read costs the console, while nobody looks | |
 | `viewer_kb_s` | what a viewer is sent a second | |
 | `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
 
 With `--dead N` so many clients come at last who ask for the fleet's events and never read one (10,000: those beyond the
 bound `streams_max` are refused): `dead_kept`, `dead_refused`, `dead_rss_mb` (what they add to the console's memory),
-`dead_console_cores`, and `dead_rest_p99_ms`, what a read takes beside them.
+`dead_console_cores`, and `dead_rest_p99_ms`, what a read takes beside them, and the like.
 
 `first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (`lib/page.py`), null without Chromium. Client, console
-and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
-number of cores. The last line is one JSON object.
+and coordinator share the machine: `load` is its load average at the end. Where that is above the number of cores, times
+mean little, and ratios still something. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -47,86 +48,43 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.client import AsyncPool, Lease, Request
 from aliquot.client.access import Role, RoleGrant
 from bench.lib.page import fields_of_the_page
-from bench.lib.pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
+from bench.lib.pool import bare_server, coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
+from bench.lib.reading import Http
 from tests.identity import ADMIN_TOKEN
 
 PROGRAM = [sys.executable, "-m", "aliquot.console"]
-CONNECTIONS = 8
 BATCH = 50
 CALLERS = 4
 """Each may have a quarter of all streams."""
 
 
-class Http:
-    """One connection that is kept: as little work as a client can do."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def to(cls, console: str) -> Http:
-        """Connect."""
-        host, _, port = console.removeprefix("http://").partition(":")
-        return cls(*await asyncio.open_connection(host, int(port), limit=1 << 24))
-
-    async def ask(self, path: str) -> bytes:
-        """Send a request, and read the head of its answer."""
-        head = f"GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n"
-        self._writer.write(f"{head}Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())
-        answer = await self.reader.readuntil(b"\r\n\r\n")
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(answer.decode())
-        return answer
-
-    async def get(self, path: str) -> bytes:
-        """The body of an answer that says its length."""
-        head = (await self.ask(path)).lower()
-        return await self.reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
-
-    def close(self) -> None:
-        """Hang up."""
-        self._writer.close()
-
-
 class Reading:
-    """Reads of leases at a fixed rate."""
+    """Reads of leases at a fixed rate, and of a server that does nothing in between; see `lib/reading.py`."""
 
-    def __init__(self, ids: list[str]) -> None:
-        self.ids = ids
+    def __init__(self, bare: str, ids: list[str], rate: int, seconds: float) -> None:
+        self._bare = bare
+        self._ids = "\n".join(ids)
+        self._said = (str(rate), str(seconds))
         self.took_ms: list[float] = []
+        self.bare_ms: list[float] = []
 
-    async def straight(self, pool: AsyncPool, rate: int, seconds: float) -> list[float]:
-        """The same past the console, in milliseconds."""
-        began, took_ms = time.perf_counter(), []
+    async def run(self, address: str) -> None:
+        """At a console, or straight at the coordinator."""
+        found = await in_process("reading.py", address, self._bare, *self._said, told=self._ids)
+        self.took_ms += found["took_ms"]
+        self.bare_ms += found["bare_ms"]
 
-        async def one(number: int) -> None:
-            due = began + number / rate
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            await pool.get(self.ids[number % len(self.ids)])
-            took_ms.append(1000 * (time.perf_counter() - due))
+    def clear(self) -> None:
+        """Begin anew."""
+        self.took_ms.clear()
+        self.bare_ms.clear()
 
-        await asyncio.gather(*(one(number) for number in range(round(rate * seconds))))
-        return took_ms
-
-    async def run(self, console: str, rate: int, seconds: float) -> None:
-        """For so long."""
-        free: asyncio.Queue[Http] = asyncio.Queue()
-        for _ in range(CONNECTIONS):
-            free.put_nowait(await Http.to(console))
-        began = time.perf_counter()
-
-        async def one(number: int) -> None:
-            due = began + number / rate
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            http = await free.get()
-            await http.get(f"/leases/{self.ids[number % len(self.ids)]}")
-            free.put_nowait(http)
-            self.took_ms.append(1000 * (time.perf_counter() - due))
-
-        await asyncio.gather(*(one(number) for number in range(round(rate * seconds))))
-        while not free.empty():
-            free.get_nowait().close()
+    def fields(self, name: str) -> dict[str, float]:
+        """By the name of what was asked; what is said beside the server that does nothing holds on a busy machine."""
+        took_ms, bare_ms = sorted(self.took_ms), sorted(self.bare_ms)
+        at = {part: (percentile(took_ms, part / 100), percentile(bare_ms, part / 100)) for part in (50, 99)}
+        found = {f"{name}_p{part}_ms": round(took, 2) for part, (took, _) in at.items()}
+        return found | {f"{name}_p{part}_ratio": round(took / bare, 2) for part, (took, bare) in at.items()}
 
 
 async def churn(pool: AsyncPool, leases: list[str], changes_per_s: float, made: list[int]) -> None:
@@ -191,15 +149,15 @@ async def dead_clients(
     for first in range(0, options.dead, 200):
         await asyncio.gather(*(come(number) for number in range(first, min(first + 200, options.dead))))
     await asyncio.sleep(5)
-    reading.took_ms.clear()
+    reading.clear()
     began_cpu = cpu_s_of(console_pid)
-    await reading.run(console, options.rate, options.seconds)
+    await reading.run(console)
     found = {
         "dead_kept": sum(b" 200 " in answer for answer in answers),
         "dead_refused": sum(b" 429 " in answer for answer in answers),
         "dead_rss_mb": round(process.memory_info().rss / 1e6 - before_mb, 1),
         "dead_console_cores": round((cpu_s_of(console_pid) - began_cpu) / options.seconds, 3),
-        "dead_rest_p99_ms": round(percentile(sorted(reading.took_ms), 0.99), 2),
+        **reading.fields("dead_rest"),
     }
     for writer in writers:
         writer.transport.abort()
@@ -207,7 +165,7 @@ async def dead_clients(
 
 
 async def measure(
-    address: str, console: str, coordinator_pid: int, console_pid: int, options: argparse.Namespace
+    address: str, console: str, bare: str, coordinator_pid: int, console_pid: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     """All fields."""
     await declare(address, declared_nodes(options.nodes, 8))
@@ -215,18 +173,18 @@ async def measure(
     alone: list[float] = []
     watched: list[float] = []
     console_cores: list[float] = []
-    straight_ms: list[float] = []
     read_bytes = 0
     async with AsyncPool(address, token=ADMIN_TOKEN) as pool:
         leases: list[str] = []
         for _ in range(0, options.leases + 1000, 1000):
             asked = await pool.allocate_batch([Request("0.25", detached=True)] * 1000)
             leases += [lease.lease_id for lease in asked if isinstance(lease, Lease)]
-        reading = Reading([leases.pop() for _ in range(500)])
+        read_ids = [leases.pop() for _ in range(500)]
+        reading, straight = (Reading(bare, read_ids, options.rate, options.seconds) for _ in range(2))
         before = cpu_s_of(console_pid)
-        await reading.run(console, options.rate, options.seconds)
+        await reading.run(console)
         rest_cpu_ms = 1000 * (cpu_s_of(console_pid) - before) / len(reading.took_ms)
-        reading.took_ms.clear()
+        reading.clear()
         http = await Http.to(console)
         await http.get("/fleet")
         began = time.perf_counter()
@@ -247,10 +205,10 @@ async def measure(
                 watched.append((cpu_s_of(coordinator_pid) - before) / options.seconds)
                 read_bytes += sum(read) - seen
                 before = cpu_s_of(console_pid)
-                await reading.run(console, options.rate, options.seconds)
+                await reading.run(console)
                 console_cores.append((cpu_s_of(console_pid) - before) / options.seconds)
-                straight_ms += await reading.straight(pool, options.rate, options.seconds)
-        took = sorted(reading.took_ms)
+                await straight.run(address)
+        found = {**reading.fields("rest"), **straight.fields("contract")}
         rss_mb = process.memory_info().rss / 1e6
         changes_s = made[0] / (time.perf_counter() - since)
         dead = await dead_clients(console, console_pid, pool, reading, options) if options.dead else {}
@@ -260,10 +218,7 @@ async def measure(
         "coordinator_cores_100_viewers": round(statistics.median(watched) - statistics.median(alone), 3),
         "console_cores": round(statistics.median(console_cores), 3),
         "console_rss_mb": round(rss_mb, 1),
-        "rest_p99_ms": round(percentile(took, 0.99), 2),
-        "rest_p50_ms": round(percentile(took, 0.5), 2),
-        "contract_p99_ms": round(percentile(sorted(straight_ms), 0.99), 2),
-        "contract_p50_ms": round(percentile(sorted(straight_ms), 0.5), 2),
+        **found,
         "rest_cpu_ms": round(rest_cpu_ms, 3),
         "viewer_kb_s": round(read_bytes / options.viewers / options.seconds / options.rounds / 1000, 2),
         "snapshot_kb": round(len(snapshot) / 1000, 1),
@@ -304,8 +259,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     options = parser.parse_args()
-    with coordinator("--journal", "memory:") as pool, console_before(pool.address) as (console, pid):
-        found = asyncio.run(measure(pool.address, console, pool.popen.pid, pid, options))
+    with (
+        coordinator("--journal", "memory:") as pool,
+        console_before(pool.address) as (console, pid),
+        bare_server() as bare,
+    ):
+        found = asyncio.run(measure(pool.address, console, bare.address, pool.popen.pid, pid, options))
         found |= asyncio.run(fields_of_the_page(pool.address, console, ADMIN_TOKEN))
     if not options.json:
         for name, value in found.items():

@@ -23,11 +23,11 @@ import grpc
 import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate, node_key
 from aliquot.common.backoff import Backoff
 from aliquot.common.failures import failure_of
 from aliquot.common.limits import GIB
-from aliquot.common.proof import NONCE_BYTES
+from aliquot.common.proof import NONCE_BYTES, session_proof
 from aliquot.common.tokens import bearer
 from aliquot.v1 import agent_pb2, enrolment_pb2, enrolment_pb2_grpc, types_pb2
 from bench.lib.pool import channel_to
@@ -92,7 +92,11 @@ class Agent(PretendedNode):
         await self._send(greeting.SerializeToString())
         welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
         if welcome.HasField("challenge"):
-            proof = node_key.prove(self._key, greeting.hello, welcome.challenge)
+            hello, asked = greeting.hello, welcome.challenge
+            nonces = {"agent_nonce": hello.nonce, "coordinator_nonce": asked.nonce}
+            signed = session_proof(asked.pool_id, hello.node_id, hello.boot_id, **nonces)
+            public_key, signature = node_key.sign(self._key, signed)
+            proof = agent_pb2.Proof(public_key=public_key, signature=signature)
             await self._send(agent_pb2.AgentMessage(proof=proof).SerializeToString())
             welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
         self._epoch = welcome.welcome.session_epoch
@@ -102,7 +106,9 @@ class Agent(PretendedNode):
         """Enrol its key, as an operator and then as its node."""
         stub = enrolment_pb2_grpc.EnrolmentServiceStub(channel)
         made = await stub.InviteNode(enrolment_pb2.InviteNodeRequest(node=self.node_id))
-        request = enrolment_pb2.JoinRequest(node_id=self.node_id, request=node_key.request(self._key, self.node_id))
+        request = enrolment_pb2.JoinRequest(
+            node_id=self.node_id, request=node_certificate.request(self._key, self.node_id)
+        )
         await stub.Join(request, metadata=(bearer(made.invite),))
 
     async def begin(self, channel: grpc.aio.Channel) -> None:

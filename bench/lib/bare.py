@@ -1,7 +1,7 @@
 """A gRPC server that does nothing: the baseline for measurements over gRPC.
 
-It answers Allocate and Release always with the same message, of the size of a real lease, on the same event loop and
-with the same server options as the coordinator. Its rate is the most that gRPC for Python gives on this machine.
+It answers Allocate, Release and Get always with the same message, of the size of a real lease, on the same event loop
+and with the same server options as the coordinator. Its rate is the most that gRPC for Python gives on this machine.
 """
 
 from __future__ import annotations
@@ -66,14 +66,22 @@ async def release(request: leases_pb2.ReleaseRequest, context: Context) -> lease
     return _RELEASED
 
 
+async def get(request: leases_pb2.GetRequest, context: Context) -> types_pb2.Lease:
+    """The same lease, whichever is asked for."""
+    return _LEASE
+
+
 def service() -> grpc.GenericRpcHandler:
-    """Two methods that do nothing."""
+    """Methods that do nothing."""
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Allocate": grpc.unary_unary_rpc_method_handler(
             allocate, leases_pb2.AllocateRequest.FromString, leases_pb2.AllocateResponse.SerializeToString
         ),
         "Release": grpc.unary_unary_rpc_method_handler(
             release, leases_pb2.ReleaseRequest.FromString, leases_pb2.ReleaseResponse.SerializeToString
+        ),
+        "Get": grpc.unary_unary_rpc_method_handler(
+            get, leases_pb2.GetRequest.FromString, types_pb2.Lease.SerializeToString
         ),
     }
     return grpc.method_handlers_generic_handler("aliquot.v1.LeaseService", methods)

@@ -162,13 +162,13 @@ async def declare(address: str, nodes: list[types_pb2.Node], ca: Path | None = N
             await stub.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes[start : start + 200]))
 
 
-async def in_process(script: str, *arguments: str) -> dict[str, Any]:
-    """Run a script of this folder in its own process; returns the JSON object of its last line."""
+async def in_process(script: str, *arguments: str, told: str = "") -> dict[str, Any]:
+    """Run a script of this folder in its own process, told this on stdin; returns the JSON object of its last line."""
     path = Path(__file__).with_name(script)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(path), *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, str(path), *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    output, _ = await process.communicate()
+    output, _ = await process.communicate(told.encode())
     if process.returncode:
         raise RuntimeError(f"{script} ended with {process.returncode}")
     result: dict[str, Any] = json.loads(output.decode().strip().splitlines()[-1])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.metrics.node import Metrics
+from aliquot.agent.metrics.endpoint import Metrics
 from aliquot.common.clock import SystemClock
 from aliquot.common.errors import ConfigError
 from aliquot.common.scraping import TokenFile

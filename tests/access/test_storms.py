@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import grpc.aio
@@ -17,8 +18,8 @@ from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc import gate
 from aliquot.coordinator.rpc.gate import Door
 from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
-from aliquot.v1 import access_pb2, leases_pb2
-from tests.access.people import OWN, Person, introduce, watching
+from aliquot.v1 import access_pb2, leases_pb2, pool_pb2
+from tests.access.people import OWN, Person, a_stranger, introduce, watching
 from tests.coordinator.pool import allocation, eventually, reason_of, running
 from tests.manual_clock import ManualClock
 
@@ -161,3 +162,26 @@ def test_an_address_that_guesses_is_told_to_come_back_later_and_fills_no_record(
     assert door.refused("", "ipv4:10.0.0.2:4711", "WhoAmI", wrong) is wrong
     clock.advance(1_000)
     assert door.refused("", "ipv4:10.0.0.1:4714", "WhoAmI", wrong) is wrong
+
+
+async def test_an_address_that_guesses_on_is_answered_late_and_nobody_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_FAILURES", 2)
+    monkeypatch.setattr(gate, "HELD_S", 3_600.0)
+    monkeypatch.setattr(gate, "HELD_MAX", 3)
+    async with running(clock=ManualClock(1_700_000_000_000)) as pool, a_stranger(pool.coordinator.address) as stranger:
+        guesses = [asyncio.ensure_future(stranger.List(leases_pb2.ListRequest())) for _ in range(2 + 3 + 4)]
+        await eventually(lambda: sum(guess.done() for guess in guesses) == 2 + 4, "the others are kept")
+        await pool.nodes.ListNodes(pool_pb2.ListNodesRequest())
+        reasons = Counter([reason_of(guess.exception()) for guess in guesses if guess.done()])
+        assert reasons == {"TOKEN_MISSING": 2, "OVERLOADED": 4}, "there is a bound to how many are kept"
+        kept = [guess for guess in guesses if not guess.done()]
+        for guess in kept:
+            guess.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+
+        async def another_is_kept() -> Any:
+            guess = asyncio.ensure_future(stranger.List(leases_pb2.ListRequest()))
+            await asyncio.wait([guess], timeout=0.2)
+            return guess.cancel()
+
+        await eventually(another_is_kept, "who has left is kept no longer")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.agent.core.model import SliceSpec
-from aliquot.agent.hosting import base, clients, processes
+from aliquot.agent.hosting import clients, installed, processes
 
 ABOUT = "Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nProvides-Extra: big-one\n{requires}"
 
@@ -29,24 +29,25 @@ def test_a_service_is_offered_once_all_that_its_extra_names_is_there(
     install(monkeypatch, tmp_path, "whole", "whole = a:B [big-one]", needs.format("msgspec"))
     install(monkeypatch, tmp_path, "lacking", "lacking = a:B [big-one]", needs.format("no-such-thing"))
     install(monkeypatch, tmp_path, "simple", "simple = a:B")
-    assert {"whole", "simple"} <= base.installed()
-    assert "lacking" not in base.installed()
-    assert clients.chosen(["simple", "lacking", "unknown"]) == {"simple"}
-    assert clients.chosen(["none"]) == frozenset()
-    assert clients.chosen(["all"]) == base.installed()
+    there = installed.installed()
+    assert {"whole", "simple"} <= set(there)
+    assert "lacking" not in there
+    assert clients.chosen(["simple", "lacking", "unknown"], there) == {"simple"}
+    assert clients.chosen(["none"], there) == frozenset()
+    assert clients.chosen(["all"], there) == set(there)
 
 
 def test_a_service_of_others_goes_before_our_own_and_two_of_them_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert base.find("remote").value.startswith("aliquot.remote.")
+    assert installed.find("remote").value.startswith("aliquot.remote.")
     install(monkeypatch, tmp_path, "theirs", "remote = their.own:Service")
-    assert base.find("remote").value == "their.own:Service"
+    assert installed.find("remote").value == "their.own:Service"
     install(monkeypatch, tmp_path, "more", "remote = another:Service")
     with pytest.raises(LookupError, match="2 entry points"):
-        base.find("remote")
+        installed.find("remote")
     with pytest.raises(LookupError, match="0 entry points"):
-        base.find("nothing")
+        installed.find("nothing")
 
 
 def test_what_a_service_is_told() -> None:

@@ -4,6 +4,7 @@ coordinator does not name the member's slices. Real processes; what they say of 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -84,10 +85,14 @@ class Member:
 
 @pytest.fixture
 def member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Member]:
-    monkeypatch.setattr(hosting, "chosen", lambda _: frozenset({"echo"}))
+    async def installed(_: str) -> list[str]:
+        return ["echo"]
+
+    monkeypatch.setattr(hosting, "apart", installed)
     monkeypatch.setattr(hosting, "_command", lambda *_: ["sleep", "600"])
     made = Member(tmp_path)
     monkeypatch.setattr(hosting, "ask", made.ask)
+    asyncio.run(made.host.sweep())
     yield made
     for child in made.host._children.values():
         child.kill()

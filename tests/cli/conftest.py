@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import pytest
 from aliquot.cli.localpool import LocalPool
 from aliquot.cli.main import main
 from tests.client.real_pool import real_pool
+from tests.without_pytorch import without_pytorch
 
 PROGRAM = [sys.executable, "-m", "aliquot.cli"]
 
@@ -110,18 +109,10 @@ def program(env: Mapping[str, str]) -> Cli:
     return run
 
 
-@pytest.fixture
-def without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs find aliquot installed as it is here, but for what serves PyTorch: each agent of `aliquot up` would load
-    that for the first lease that comes, which takes longer than all else that it does at its start.
-    """
-    installed = metadata.distribution("aliquot")
-    about = tmp_path / "without PyTorch" / "aliquot-0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text(installed.read_text("METADATA") or "")
-    named = installed.read_text("entry_points.txt") or ""
-    (about / "entry_points.txt").write_text(re.sub(r"remote = .*:TorchService.*\n", "", named))
-    monkeypatch.setenv("PYTHONPATH", str(about.parent))
+@pytest.fixture(name="without_pytorch")
+def _without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of `aliquot up` load no PyTorch."""
+    monkeypatch.setenv("PYTHONPATH", without_pytorch(tmp_path))
 
 
 @pytest.fixture(autouse=True)

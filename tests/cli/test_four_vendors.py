@@ -16,7 +16,7 @@ from aliquot.cli.localpool import LocalPool
 from aliquot.cli.localpool.children import clean_environment
 from aliquot.cli.top.snapshot import observe
 from aliquot.client import HeldLease, LeaseState, NeverFits, Pool, Slice, Tier
-from aliquot.common.files import make_private
+from aliquot.common.own_files import make_private
 from tests.client.real_pool import real_pool
 from tests.polling import eventually
 

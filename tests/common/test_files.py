@@ -14,7 +14,7 @@ from aliquot.cli._poolfile import read_pool_file
 from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.localpool import Layout
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import make_private
+from aliquot.common.own_files import make_private
 from aliquot.plan.traces import read_requests
 
 

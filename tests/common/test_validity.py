@@ -13,7 +13,7 @@ import pytest
 from aliquot.common.duties import Duties
 from aliquot.common.errors import SecurityError
 from aliquot.common.tls import ServerContext, ServerTls
-from aliquot.common.validity import Certificates
+from aliquot.common.validity import Certificates, Lifetime
 from tests.certificates import Authority
 
 ENDS = dt.datetime(2026, 3, 22, 12, tzinfo=dt.UTC)
@@ -67,7 +67,7 @@ def test_a_renewal_that_can_not_be_used_is_told_until_it_is_mended(authority: Au
 
 
 def test_what_is_not_there_is_not_told_of() -> None:
-    assert Certificates(Clock(ENDS).now_ms, None, {"node": lambda: ""}).lifetimes() == {}
+    assert Certificates(Clock(ENDS).now_ms, None, {"node": lambda: Lifetime(0, 0)}).lifetimes() == {}
     with pytest.raises(SecurityError):
         Certificates(Clock(ENDS).now_ms, ServerTls(Path("absent.pem"), Path("absent.key")))
 

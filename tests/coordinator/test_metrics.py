@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aliquot.common.gauges import LABELS_MAX, OTHER
-from aliquot.coordinator.reading.metrics import Histogram
+from aliquot.common.gauges import LABELS_MAX, OTHER, Histogram
 from aliquot.v1 import leases_pb2
 from tests.coordinator.pool import Agent, Pool, agents, running
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, RequestSpec
+from aliquot.coordinator.reading import view
 from aliquot.coordinator.reading.view import ArrivalOrder, View
 from aliquot.coordinator.writing.commits import take_commit, whole_state
 
@@ -163,18 +165,19 @@ def test_a_view_of_the_whole_is_a_view_of_the_parts(steps: list[tuple[object, ..
     assert fresh.totals.live == world.view.totals.live
 
 
-@given(st.lists(st.booleans(), max_size=400))
-def test_pages_of_a_changing_list_are_in_order_and_complete(steps: list[bool]) -> None:
-    order, there = ArrivalOrder(), dict[int, str]()
-    for arrival, add in enumerate(steps, start=1):
-        if add or not there:
-            order.add(arrival, f"l-{arrival}")
-            there[arrival] = f"l-{arrival}"
-        else:
-            gone = next(iter(there))
-            order.remove(gone)
-            del there[gone]
-    assert list(order.after(0)) == list(there.items())
+@given(st.lists(st.one_of(st.none(), st.integers(0, 1 << 20)), max_size=400), st.integers(1, 60))
+def test_pages_of_a_changing_list_are_in_order_and_complete(steps: list[int | None], block: int) -> None:
+    """Each step adds a lease, or takes out one of those that are there."""
+    with patch.object(view, "BLOCK", block):
+        order, there = ArrivalOrder(), dict[int, str]()
+        for arrival, out in enumerate(steps, start=1):
+            if out is None or not there:
+                order.add(arrival, f"l-{arrival}")
+                there[arrival] = f"l-{arrival}"
+            else:
+                gone = list(there)[out % len(there)]
+                order.remove(gone)
+                del there[gone]
     assert len(order) == len(there)
-    middle = len(steps) // 2
-    assert list(order.after(middle)) == [pair for pair in there.items() if pair[0] > middle]
+    for page in range(len(steps) + 1):
+        assert list(order.after(page)) == [lease_id for arrival, lease_id in there.items() if arrival > page]

@@ -17,6 +17,7 @@ import pytest
 from aliquot import simgpu
 from tests.agent.harness import ROOT
 from tests.enforce.world import mps_program
+from tests.without_pytorch import without_pytorch
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 CHECKPOINTS = r"""
@@ -32,8 +33,12 @@ int cuCheckpointProcessUnlock(int pid) { state = 0; return kill(pid, SIGCONT); }
 """
 
 
-def run(tmp_path: Path, *arguments: str, libraries: str = "", programs: str = "") -> list[dict[str, Any]]:
-    """The lines of a run on a simulated card, in which temporary files are below `tmp_path`."""
+def run(
+    tmp_path: Path, *arguments: str, libraries: str = "", programs: str = "", pytorch: bool = True
+) -> list[dict[str, Any]]:
+    """The lines of a run on a simulated card, in which temporary files are below `tmp_path`. `pytorch`: whether agents
+    may serve it.
+    """
     tmp_path.chmod(0o755)
     # A short name: sockets are made below, and theirs may have no more than 107 bytes.
     with (
@@ -43,6 +48,8 @@ def run(tmp_path: Path, *arguments: str, libraries: str = "", programs: str = ""
         variables = simgpu.environment(scenario.path)
         variables["LD_LIBRARY_PATH"] = f"{libraries}:{variables['LD_LIBRARY_PATH']}".strip(":")
         environment = os.environ | variables | {"TMPDIR": scratch, "PATH": f"{programs}:{os.environ['PATH']}"}
+        if not pytorch:
+            environment["PYTHONPATH"] = without_pytorch(tmp_path)
         command = [
             sys.executable,
             "-m",
@@ -85,7 +92,7 @@ def left_behind(folder: str) -> list[str]:
 
 
 def test_stages_of_a_pool_run_on_a_simulated_card(tmp_path: Path) -> None:
-    demo, poll, cuda = run(tmp_path, "demo", "poll", "cuda")
+    demo, poll, cuda = run(tmp_path, "demo", "poll", "cuda", pytorch=False)
     assert demo["status"] == "ok", demo
     assert len(demo["claims"]) == 8
     assert all(demo["claims"].values())
@@ -104,7 +111,7 @@ def test_what_looks_at_the_machine(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_is_not_done_in_time_ends_with_all_that_it_started(tmp_path: Path) -> None:
-    (line,) = run(tmp_path, "poll", "--seconds", "6")
+    (line,) = run(tmp_path, "poll", "--seconds", "6", pytorch=False)
     assert (line["status"], line["why"]) == ("failed", "it was not done within 6 s")
 
 

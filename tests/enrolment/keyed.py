@@ -7,7 +7,8 @@ from typing import Any
 
 import grpc.aio
 
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate, node_key
+from aliquot.common.proof import session_proof
 from aliquot.common.tokens import bearer
 from aliquot.coordinator.settings.config import AgentSettings, Settings
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc
@@ -17,6 +18,14 @@ from tests.coordinator.pool import Agent, Pool, settings_for
 def strict(**fields: Any) -> Settings:
     """A coordinator that lets nobody in without a key."""
     return settings_for(agents=AgentSettings(), **fields)
+
+
+def prove(key_pem: str, hello: agent_pb2.Hello, challenge: agent_pb2.Challenge) -> agent_pb2.Proof:
+    """The answer to a challenge."""
+    nonces = {"agent_nonce": hello.nonce, "coordinator_nonce": challenge.nonce}
+    signed = session_proof(challenge.pool_id, hello.node_id, hello.boot_id, **nonces)
+    public_key, signature = node_key.sign(key_pem, signed)
+    return agent_pb2.Proof(public_key=public_key, signature=signature)
 
 
 class KeyedAgent(Agent):
@@ -34,7 +43,7 @@ class KeyedAgent(Agent):
 
     def proof(self, hello: agent_pb2.Hello, challenge: agent_pb2.Challenge) -> agent_pb2.Proof:
         """What it answers; tests that are up to no good derive from this."""
-        return node_key.prove(self.key_pem, hello, challenge)
+        return prove(self.key_pem, hello, challenge)
 
     async def shake_hands(self) -> agent_pb2.Challenge:
         """Hello, and prove it. Raises what the coordinator refused with."""
@@ -71,7 +80,9 @@ async def invite(pool: Pool, node: str, ttl_ms: int = 0) -> str:
 
 async def join(pool: Pool, token: str, node_id: str, key_pem: str, *, name: str = "") -> enrolment_pb2.JoinResponse:
     """As a node does: with nothing but its invite. Raises what the coordinator refused with."""
-    request = enrolment_pb2.JoinRequest(node_id=node_id, node_name=name, request=node_key.request(key_pem, node_id))
+    request = enrolment_pb2.JoinRequest(
+        node_id=node_id, node_name=name, request=node_certificate.request(key_pem, node_id)
+    )
     async with grpc.aio.insecure_channel(pool.address) as channel:
         stub: Any = enrolment_pb2_grpc.EnrolmentServiceStub(channel)
         answer: enrolment_pb2.JoinResponse = await stub.Join(request, metadata=(bearer(token),))

@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 from cryptography import x509
 
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate, node_key
 from aliquot.common.tls import MadePair, OwnTls, server_credentials
 from aliquot.coordinator.agents.authority import AGENT_LIFE, Authority, NodeRequest
 from aliquot.coordinator.own_tls import addresses_of, names_of
@@ -37,13 +37,15 @@ def test_every_coordinator_of_a_pool_is_the_same_authority() -> None:
     assert one.pem == two.pem, "to the last byte, so that files and bundles don't differ"
     assert one.pool_id == two.pool_id
     assert Authority(OTHER).certificate.public_key() != one.certificate.public_key()
-    node = x509.load_pem_x509_certificate(one.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", NOW_MS))
+    node = x509.load_pem_x509_certificate(
+        one.certify_node(NodeRequest(node_certificate.request(KEY, "n1")), "n1", NOW_MS)
+    )
     node.verify_directly_issued_by(two.certificate)
 
 
 def test_its_certificates_have_what_python_and_grpc_ask_for() -> None:
     authority = Authority(SECRET)
-    request = NodeRequest(node_key.request(KEY, "n1"))
+    request = NodeRequest(node_certificate.request(KEY, "n1"))
     node = x509.load_pem_x509_certificate(authority.certify_node(request, "n1", NOW_MS))
     server = x509.load_pem_x509_certificate(authority.serve_as(["a.example", "10.0.0.1"], NOW_MS).chain_pem)
     for certificate in (authority.certificate, node, server):
@@ -58,7 +60,9 @@ def test_its_certificates_have_what_python_and_grpc_ask_for() -> None:
 
 @pytest.mark.parametrize("off_min", [-10, 10])
 def test_clocks_ten_minutes_apart_do_no_harm(off_min: int) -> None:
-    made = Authority(SECRET).certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", NOW_MS + off_min * 60_000)
+    made = Authority(SECRET).certify_node(
+        NodeRequest(node_certificate.request(KEY, "n1")), "n1", NOW_MS + off_min * 60_000
+    )
     certificate = x509.load_pem_x509_certificate(made)
     assert certificate.not_valid_before_utc < moment(NOW_MS) < certificate.not_valid_after_utc - AGENT_LIFE / 2
 

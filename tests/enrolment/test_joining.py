@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate, node_key
 from aliquot.agent.disk.checkpoint import Checkpoint, StateDirError
 from aliquot.agent.disk.membership import read_membership
 from aliquot.agent.disk.private import require_private_state
@@ -137,7 +137,7 @@ async def test_a_token_of_a_person_does_not_join() -> None:
 async def test_a_request_that_its_key_has_not_signed_is_refused(wrong: bytes) -> None:
     async with running(strict()) as pool:
         token = await invite(pool, "n1")
-        signed = node_key.request(KEY, "n1")
+        signed = node_certificate.request(KEY, "n1")
         changed = signed[:-1] + bytes([signed[-1] ^ 1])
         for request in (wrong, changed):
             with pytest.raises(grpc.aio.AioRpcError) as caught:

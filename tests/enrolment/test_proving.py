@@ -13,7 +13,7 @@ from aliquot.common.proof import session_proof
 from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import agent_pb2, enrolment_pb2, leases_pb2
 from tests.coordinator.pool import Agent, agents, eventually, reason_of, running, settings_for
-from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined, strict
+from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined, prove, strict
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
 
@@ -80,7 +80,7 @@ async def test_a_stolen_certificate_without_its_key_opens_nothing() -> None:
         thief = KeyedAgent(pool.address, "n1")
         thief.proof = lambda hello, challenge: agent_pb2.Proof(  # type: ignore[method-assign]
             public_key=node_key.public_key(agent.key_pem),
-            signature=node_key.prove(thief.key_pem, hello, challenge).signature,
+            signature=prove(thief.key_pem, hello, challenge).signature,
         )
         assert reason_of(await refused(thief)) == "WRONG_KEY"
 

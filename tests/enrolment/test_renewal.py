@@ -12,9 +12,11 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate, node_key
 from aliquot.agent.disk.membership import Membership, read_membership, write_membership
+from aliquot.agent.processes.apart import here
 from aliquot.agent.renewal import REST_S, Renewal, renewed
+from aliquot.common.certificates import lifetime_ms
 from aliquot.common.connection_string import ConnectionString
 from aliquot.coordinator.agents.authority import AGENT_LIFE, Authority, NodeRequest
 from aliquot.v1 import agent_pb2
@@ -29,8 +31,8 @@ KEY = node_key.make_key()
 AUTHORITY = Authority(bytes(32))
 MADE_MS = 1_800_000_000_000
 LIFE_MS = int(AGENT_LIFE.total_seconds() * 1000)
-CHAIN = AUTHORITY.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", MADE_MS).decode()
-MEMBER = Membership("p-1", "n1", ("a:1",), KEY, CHAIN, AUTHORITY.pem.decode())
+CHAIN = AUTHORITY.certify_node(NodeRequest(node_certificate.request(KEY, "n1")), "n1", MADE_MS).decode()
+MEMBER = Membership("p-1", "n1", ("a:1",), KEY, CHAIN, lifetime_ms(CHAIN), AUTHORITY.pem.decode())
 
 
 def due_after_ms(age_ms: int, seed: int = 0) -> int:
@@ -39,11 +41,11 @@ def due_after_ms(age_ms: int, seed: int = 0) -> int:
     renewal = Renewal(
         MEMBER, wall_ms=lambda: MADE_MS + age_ms, monotonic_s=lambda: clock[0], random=random.Random(seed)
     )
-    while renewal.due() is None:
+    while not renewal.due():
         clock[0] += 600
-    assert renewal.due() is None, "once, until there was time for an answer"
+    assert not renewal.due(), "once, until there was time for an answer"
     clock[0] += REST_S
-    assert renewal.due() is not None
+    assert renewal.due()
     return int((clock[0] - REST_S) * 1000)
 
 
@@ -72,12 +74,12 @@ async def test_a_session_renews_for_its_own_key_only() -> None:
     async with running(strict()) as pool:
         agent = await joined(pool, "n1")
         async with agents(agent):
-            await agent.ask_for_certificate(node_key.request(agent.key_pem, "whatever it says"))
+            await agent.ask_for_certificate(node_certificate.request(agent.key_pem, "whatever it says"))
             await eventually(lambda: agent.certificates, "it has another certificate")
             made = x509.load_pem_x509_certificate(agent.certificates[0].chain_pem)
             uri = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             assert [name.value.rpartition("/")[2] for name in uri] == ["n1"]
-            await agent.ask_for_certificate(node_key.request(node_key.make_key(), "n1"))
+            await agent.ask_for_certificate(node_certificate.request(node_key.make_key(), "n1"))
             await eventually(lambda: agent.ended, "a session that asks for another key's is ended")
             assert isinstance(agent.ended, grpc.aio.AioRpcError)
             assert reason_of(agent.ended) == "INVALID_FIELD"
@@ -91,9 +93,9 @@ async def test_an_agent_whose_certificate_is_long_over_comes_back_and_renews_it(
         member = read_membership(node.state_dir)
         assert member is not None
         secret = pool.coordinator.journal.pool_secret
-        request = NodeRequest(node_key.request(member.key_pem, member.node_id))
+        request = NodeRequest(node_certificate.request(member.key_pem, member.node_id))
         old = Authority(secret).certify_node(request, member.node_id, 1_700_000_000_000).decode()
-        write_membership(node.state_dir, msgspec.structs.replace(member, chain_pem=old))
+        write_membership(node.state_dir, msgspec.structs.replace(member, chain_pem=old, life_ms=lifetime_ms(old)))
         await asyncio.to_thread(node.start, "", "--node-name", "gpu-07")
 
         def renewed() -> bool:
@@ -107,19 +109,22 @@ async def test_an_agent_whose_certificate_is_long_over_comes_back_and_renews_it(
         x509.load_pem_x509_certificate(now.chain_pem.encode()).verify_directly_issued_by(Authority(secret).certificate)
 
 
-def test_what_somebody_in_between_makes_up_changes_neither_the_certificate_nor_whom_a_node_trusts() -> None:
+async def test_what_somebody_in_between_makes_up_changes_neither_the_certificate_nor_whom_a_node_trusts() -> None:
     other = Authority(bytes(31) + b"1")
-    theirs = other.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", MADE_MS)
-    foreign = AUTHORITY.certify_node(NodeRequest(node_key.request(node_key.make_key(), "n1")), "n1", MADE_MS)
+    theirs = other.certify_node(NodeRequest(node_certificate.request(KEY, "n1")), "n1", MADE_MS)
+    foreign = AUTHORITY.certify_node(NodeRequest(node_certificate.request(node_key.make_key(), "n1")), "n1", MADE_MS)
     for chain in (theirs, foreign, b"no certificate", b"\xff"):
-        assert renewed(MEMBER, agent_pb2.Certificate(chain_pem=chain, authorities_pem=AUTHORITY.pem)) is None
-    again = AUTHORITY.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", MADE_MS + LIFE_MS)
-    kept = renewed(MEMBER, agent_pb2.Certificate(chain_pem=again, authorities_pem=other.pem))
-    assert kept == msgspec.structs.replace(MEMBER, chain_pem=again.decode())
+        assert (
+            await renewed(here, MEMBER, agent_pb2.Certificate(chain_pem=chain, authorities_pem=AUTHORITY.pem)) is None
+        )
+    again = AUTHORITY.certify_node(NodeRequest(node_certificate.request(KEY, "n1")), "n1", MADE_MS + LIFE_MS)
+    kept = await renewed(here, MEMBER, agent_pb2.Certificate(chain_pem=again, authorities_pem=other.pem))
+    life_ms = lifetime_ms(again.decode())
+    assert kept == msgspec.structs.replace(MEMBER, chain_pem=again.decode(), life_ms=life_ms)
 
 
 @pytest.mark.parametrize("chain", ["", "no certificate"])
 def test_a_certificate_that_can_not_be_read_is_due_at_once(chain: str) -> None:
-    member = msgspec.structs.replace(MEMBER, chain_pem=chain)
+    member = msgspec.structs.replace(MEMBER, chain_pem=chain, life_ms=lifetime_ms(chain))
     renewal = Renewal(member, wall_ms=lambda: MADE_MS, monotonic_s=lambda: 0.0, random=random.Random(0))
-    assert renewal.due() is not None
+    assert renewal.due()

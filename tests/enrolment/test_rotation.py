@@ -15,9 +15,11 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate, node_key
 from aliquot.agent.disk.membership import Membership, read_membership
-from aliquot.agent.renewal import follow, renewed
+from aliquot.agent.node_certificate import follow
+from aliquot.agent.processes.apart import here
+from aliquot.agent.renewal import renewed
 from aliquot.client import AsyncPool, ClientTls, Refused
 from aliquot.client.access import IssuedToken, Role, RoleGrant
 from aliquot.client.credentials import Credential, CredentialsFile
@@ -86,18 +88,20 @@ def test_what_somebody_in_between_makes_up_is_not_trusted(kind: str, with_ours: 
     assert follow(before, said, vouchers.get(kind, "")) == before
 
 
-def test_a_certificate_by_the_next_authority_is_taken_with_its_voucher_only() -> None:
+async def test_a_certificate_by_the_next_authority_is_taken_with_its_voucher_only() -> None:
     both = Generations(SECRET, (FIRST, SECOND))
-    member = Membership("p", "n1", ("a:1",), KEY, "", Authority(SECRET).pem.decode())
-    chain = both.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", NOW_MS, known=2)
+    member = Membership("p", "n1", ("a:1",), KEY, "", (0, 0), Authority(SECRET).pem.decode())
+    chain = both.certify_node(NodeRequest(node_certificate.request(KEY, "n1")), "n1", NOW_MS, known=2)
     said = agent_pb2.Certificate(chain_pem=chain, authorities_pem=both.pem, vouchers_pem=both.vouchers)
-    taken = renewed(member, said)
+    taken = await renewed(here, member, said)
     assert taken is not None
     assert taken.chain_pem == chain.decode()
     said.ClearField("vouchers_pem")
-    assert renewed(member, said) is None
-    older = both.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", NOW_MS, known=0)
-    assert renewed(member, agent_pb2.Certificate(chain_pem=older)) is not None, "an agent of before generations"
+    assert await renewed(here, member, said) is None
+    older = both.certify_node(NodeRequest(node_certificate.request(KEY, "n1")), "n1", NOW_MS, known=0)
+    assert await renewed(here, member, agent_pb2.Certificate(chain_pem=older)) is not None, (
+        "an agent of before generations"
+    )
 
 
 # -- over real TLS, with real programs

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from aliquot.agent.core.figures import FIGURES
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.metrics.node import Metrics as AgentMetrics
+from aliquot.agent.metrics.endpoint import Metrics as AgentMetrics
 from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.common.gauges import Own
@@ -73,10 +73,12 @@ def test_the_page_has_the_agents_metrics() -> None:
     state.devices["GPU-1"] = DeviceState(info)
     watchdog, signaller = Mock(acts={}, breaches={}), Mock(outcomes={})
     metrics = AgentMetrics()
-    metrics.registry.register(NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0, Certificates(lambda: 0)))
     holder = Holder("l-1", 1, 0)
-    metrics.registry.register(ServedCollector(lambda: "node", lambda: {holder: dict.fromkeys(FIGURES, 1)}))
-    compare("Agent", list(metrics.registry.collect()))
+    metrics.collectors = lambda: (
+        NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0, Certificates(lambda: 0)),
+        ServedCollector(lambda: "node", lambda: {holder: dict.fromkeys(FIGURES, 1)}),
+    )
+    compare("Agent", list(metrics.collect()))
 
 
 def test_the_page_has_the_consoles_metrics() -> None:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from aliquot.agent.assemblies import Looking, Obeying, coordinators
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
@@ -15,7 +16,6 @@ from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.duties import CERTIFICATE
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.parts import Following, Ground, Holding
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.settings import Settings
@@ -25,6 +25,9 @@ from aliquot.agent.world import World
 from aliquot.common.names import validate_labels, validate_node, validate_pool
 from aliquot.common.notify import notify
 from aliquot.common.validity import Certificates
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -72,23 +75,9 @@ class Agent:
             reporter,
             look_up=lambda: coordinators(settings, world.read_member(settings.state_dir)),
         )
-        certificates = Certificates(world.clock.now_ms, settings.tls.server(), {"node": lambda: self.stream.chain_pem})
+        certificates = Certificates(world.clock.now_ms, settings.tls.server(), {"node": lambda: self.stream.life})
         state.duties.watch(CERTIFICATE, certificates.look)
-        self.metrics.registry.register(
-            NodeCollector(
-                state,
-                holding.watchdog,
-                holding.signaller,
-                lambda: self.stream.sessions,
-                lambda: backend.calls,
-                certificates,
-            )
-        )
-        self.metrics.registry.register(ServedCollector(lambda: state.name, obeying.host.figures))
-        if settings.dcgm_names:
-            from aliquot.agent.metrics.dcgm import DcgmCollector  # noqa: PLC0415 - few nodes ask for these names
-
-            self.metrics.registry.register(DcgmCollector(state))
+        self.metrics.collectors = partial(self._collectors, certificates)
         service = LocalService(
             state=state,
             attacher=obeying.attacher,
@@ -98,6 +87,27 @@ class Agent:
             set_again=obeying.controller.set_again,
         )
         self.local = world.make_server(service, settings.socket)
+
+    def _collectors(self, certificates: Certificates) -> list[Collector]:
+        from aliquot.agent.metrics.node import NodeCollector, ServedCollector  # noqa: PLC0415 - see `metrics.endpoint`
+
+        state, backend, holding = self.state, self._backend, self._holding
+        found: list[Collector] = [
+            NodeCollector(
+                state,
+                holding.watchdog,
+                holding.signaller,
+                lambda: self.stream.sessions,
+                lambda: backend.calls,
+                certificates,
+            ),
+            ServedCollector(lambda: state.name, self._obeying.host.figures),
+        ]
+        if self._settings.dcgm_names:
+            from aliquot.agent.metrics.dcgm import DcgmCollector  # noqa: PLC0415 - few nodes ask for these names
+
+            found.append(DcgmCollector(state))
+        return found
 
     @classmethod
     async def open(cls, settings: Settings, backend: DeviceBackend, world: World | None = None) -> Agent:

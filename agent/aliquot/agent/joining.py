@@ -15,7 +15,6 @@ from pathlib import Path
 import grpc
 import msgspec
 
-from aliquot.agent import node_key
 from aliquot.agent.connection import Coordinators, SessionEnded, channel_to, connect, ending_of_error
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.disk.checkpoint import Checkpoint
@@ -30,13 +29,14 @@ from aliquot.agent.disk.membership import (
 )
 from aliquot.agent.disk.private import require_private
 from aliquot.agent.machine import host_name
+from aliquot.agent.processes.apart import Apart, apart, here
 from aliquot.agent.settings import Settings
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.common.connection_string import PREFIX, ConnectionString, decode
 from aliquot.common.errors import AliquotError, ConfigError, SecurityError
-from aliquot.common.files import make_private
 from aliquot.common.names import validate_node
+from aliquot.common.own_files import make_private
 from aliquot.common.tls import ClientTls, fingerprints, is_local_address
 from aliquot.common.tokens import bearer, invite_id_of, token_sha256
 from aliquot.v1 import access_pb2, access_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc
@@ -61,9 +61,11 @@ class Joined(msgspec.Struct, frozen=True):
     name: str
 
 
-async def join(settings: Settings, string: ConnectionString, make_backend: Callable[[], DeviceBackend]) -> Joined:
+async def join(
+    settings: Settings, string: ConnectionString, make_backend: Callable[[], DeviceBackend], apart: Apart = here
+) -> Joined:
     """Join the pool that the string is of, and keep what that brings. `make_backend` is asked only where the node has
-    no id yet. Raises AliquotError.
+    no id yet. Raises AliquotError and OSError.
     """
     if not string.node:
         raise ConfigError(
@@ -76,9 +78,10 @@ async def join(settings: Settings, string: ConnectionString, make_backend: Calla
     invite = token_sha256(string.token)
     begun: Joining | Membership | None = read_joining(directory) or _joined_before(directory)
     if begun is None or begun.invite_sha256 != invite:
-        begun = Joining(invite, node_key.make_key())
+        begun = Joining(invite, await apart("aliquot.agent.node_key:make_key"))
         write_joining(directory, begun)
-    asked = enrolment_pb2.JoinRequest(node_id=node_id, node_name=name, request=node_key.request(begun.key_pem, node_id))
+    request = await apart("aliquot.agent.node_certificate:request", begun.key_pem, node_id)
+    asked = enrolment_pb2.JoinRequest(node_id=node_id, node_name=name, request=request)
     answer = await _ask(string, asked)
     authorities = answer.authorities_pem.decode()
     membership = Membership(
@@ -87,6 +90,7 @@ async def join(settings: Settings, string: ConnectionString, make_backend: Calla
         addresses=string.addresses,
         key_pem=begun.key_pem,
         chain_pem=answer.chain_pem.decode(),
+        life_ms=tuple(await apart("aliquot.common.certificates:lifetime_ms", answer.chain_pem.decode())),
         authorities_pem=authorities,
         # The pool's own, where it is one of them: the string may be of before there was another.
         server_pem=None if set(fingerprints(string.ca_pem)) & set(fingerprints(authorities)) else string.ca_pem,
@@ -101,7 +105,8 @@ async def join_when_it_can(settings: Settings, file: Path, make_backend: Callabl
     said, backoff = "", Backoff()
     while _joined_before(settings.state_dir) is None:
         try:
-            joined = await join(settings, await asyncio.to_thread(_string_in, settings, file), make_backend)
+            string = await asyncio.to_thread(_string_in, settings, file)
+            joined = await join(settings, string, make_backend, apart)
             log.info("joined pool %s", joined.membership.pool_id)
         except (AliquotError, OSError) as error:
             why = error.explain() if isinstance(error, AliquotError) else str(error)

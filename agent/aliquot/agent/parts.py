@@ -19,7 +19,6 @@ from aliquot.agent.disk.identity import Identity
 from aliquot.agent.duties import CGROUPS, MPS, SIGNALLING
 from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
 from aliquot.agent.enforce.chooser import Chooser
-from aliquot.agent.enforce.mps_control import installed as mps_installed
 from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
@@ -83,7 +82,9 @@ class Holding:
         """A tier that is named and can't be had is a condition of the node."""
         settings, state, world = ground.settings, ground.state, ground.world
         if Tier.MPS.word in settings.enforcement.tiers:
-            state.duties.tell(MPS, "" if mps_installed() else MPS_MISSING)
+            from aliquot.agent.enforce.mps_control import installed  # noqa: PLC0415 - few nodes name it
+
+            state.duties.tell(MPS, "" if installed() else MPS_MISSING)
         self.cuda = CudaDriver(world.try_cuda)
         self.chooser = Chooser(_tiers(ground, following, self.cuda))
         self.limits = LimitSetter(state, self.chooser, ground.guard, following.containment)

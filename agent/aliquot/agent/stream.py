@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import grpc
 import msgspec
 
-from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, ending_of_call, ending_of_error
 from aliquot.agent.controller import Controller
 from aliquot.agent.disk.membership import Membership
@@ -24,10 +24,11 @@ from aliquot.agent.reporting import Reporter
 from aliquot.agent.wire import batch_from_wire, care_from_wire, cut_from_wire, overtime_from_wire
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
-from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import SecurityError
-from aliquot.common.proof import NONCE_BYTES
+from aliquot.common.limits import ADDRESSES_MAX
+from aliquot.common.proof import NONCE_BYTES, session_proof
 from aliquot.common.tls import fingerprints
+from aliquot.common.validity import Lifetime
 from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
@@ -80,10 +81,10 @@ class Stream:
         """Handshakes that succeeded, for metrics."""
 
     @property
-    def chain_pem(self) -> str:
-        """The certificate by which the pool knows this node; empty: it has joined none."""
+    def life(self) -> Lifetime:
+        """Of the certificate by which the pool knows this node; all 0: it has joined none."""
         member = self._coordinators.member
-        return "" if member is None else member.chain_pem
+        return Lifetime(0, 0) if member is None else Lifetime(*member.life_ms)
 
     async def run(self) -> None:
         """Connect, talk, connect again."""
@@ -119,6 +120,13 @@ class Stream:
         if tuple(found.addresses) != tuple(self._coordinators.addresses):
             self._addresses = Addresses(found.addresses)
         self._coordinators = found
+
+    async def _apart(self, place: str, *arguments: object) -> Any:  # noqa: ANN401 - see `apart`
+        """Raises `SecurityError`, and `SessionEnded` where that can't be run now."""
+        try:
+            return await self._world.apart(place, *arguments)
+        except OSError as error:
+            raise SessionEnded(f"what uses keys and certificates can't be run: {error}") from error
 
     def _ended(self, address: str, ended: SessionEnded) -> float:
         """Take note of how a session ended. Returns the least time to wait."""
@@ -179,7 +187,10 @@ class Stream:
                 await call.write(agent_pb2.AgentMessage(hello=hello))
                 message = await call.read()
                 if isinstance(message, agent_pb2.CoordinatorMessage) and message.HasField("challenge"):
-                    await call.write(agent_pb2.AgentMessage(proof=_prove(member, hello, message.challenge)))
+                    signed = _signed(member, hello, message.challenge)
+                    key, signature = await self._apart("aliquot.agent.node_key:sign", *signed)
+                    proof = agent_pb2.Proof(public_key=key, signature=signature)
+                    await call.write(agent_pb2.AgentMessage(proof=proof))
                     message = await call.read()
         except TimeoutError:
             raise SessionEnded(f"no welcome within {WELCOME_TIMEOUT_S:g} s") from None
@@ -234,11 +245,11 @@ class Stream:
         world = self._world
         return Renewal(member, wall_ms=self._wall_ms, monotonic_s=world.monotonic_s, random=world.random)
 
-    def _take_certificate(self, certificate: agent_pb2.Certificate) -> None:
+    async def _take_certificate(self, certificate: agent_pb2.Certificate) -> None:
         """Keep the one that was asked for."""
         if self._renewal is None:
             return
-        member = renewed(self._renewal.member, certificate)
+        member = await renewed(self._apart, self._renewal.member, certificate)
         if member is None:
             log.error("a certificate came that is not of this pool's authority for this node's key; it is not kept")
             return
@@ -291,7 +302,7 @@ class Stream:
                 if care is not None:
                     self._care.obey(care)
             elif kind == "certificate":
-                self._take_certificate(message.certificate)
+                await self._take_certificate(message.certificate)
             elif kind == "intervals":
                 self._set_intervals(message.intervals)
             elif kind == "goodbye":
@@ -305,6 +316,9 @@ class Stream:
             sent = False
             for message in self._pending(session_epoch):
                 await call.write(message)
+                sent = True
+            if self._renewal is not None and self._renewal.due():
+                await call.write(await self._renewal.asked(self._apart))
                 sent = True
             if not sent and loop.time() >= heartbeat_at:
                 heartbeat = agent_pb2.Heartbeat(seq=self._mailbox.seq)
@@ -326,8 +340,6 @@ class Stream:
             yield agent_pb2.AgentMessage(served=served)
         while (reports := self._reporter.confirmations(session_epoch)) is not None:
             yield agent_pb2.AgentMessage(reports=reports)
-        if self._renewal is not None and (renewal := self._renewal.due()) is not None:
-            yield renewal
         delta = self._reporter.delta()
         if delta is not None:
             yield agent_pb2.AgentMessage(delta=delta)
@@ -341,7 +353,8 @@ def _goodbye(message: agent_pb2.Goodbye) -> SessionEnded:
     return SessionEnded(f"goodbye: {message.reason}", word=message.reason, wait_s=message.reconnect_after_ms / 1000)
 
 
-def _prove(member: Membership | None, hello: agent_pb2.Hello, challenge: agent_pb2.Challenge) -> agent_pb2.Proof:
+def _signed(member: Membership | None, hello: agent_pb2.Hello, challenge: agent_pb2.Challenge) -> tuple[str, bytes]:
+    """The key to sign with, and what. Raises `SessionEnded` where nothing is signed for whom asks."""
     if member is None:
         raise SessionEnded("the coordinator asks for a key, but this node has none", word="NOT_ENROLLED")
     if challenge.pool_id != member.pool_id or len(challenge.nonce) != NONCE_BYTES:
@@ -349,4 +362,6 @@ def _prove(member: Membership | None, hello: agent_pb2.Hello, challenge: agent_p
         raise SessionEnded(
             f"this is pool {challenge.pool_id[:64]!r}, but this node has joined {member.pool_id}", word="OTHER_POOL"
         )
-    return node_key.prove(member.key_pem, hello, challenge)
+    return member.key_pem, session_proof(
+        challenge.pool_id, hello.node_id, hello.boot_id, agent_nonce=hello.nonce, coordinator_nonce=challenge.nonce
+    )

@@ -31,8 +31,9 @@ from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.metrics.node import Metrics
+from aliquot.agent.metrics.endpoint import Metrics
 from aliquot.agent.processes import proc as processes
+from aliquot.agent.processes.apart import Apart, apart
 from aliquot.agent.processes.cgroups import CgroupTree
 from aliquot.agent.processes.commands import Ended, run_command
 from aliquot.agent.processes.proc import Processes
@@ -128,6 +129,7 @@ class World:
     try_cuda: Callable[[], str] = try_to_load
     make_events: Callable[[DeviceBackend, TakeEvent, Callable[[str], None]], Events] = EventWatcher
     make_kernel_log: Callable[[Path, Callable[[str], str], TakeEvent, Callable[[str], None], Mark], Log] = KernelLog
+    apart: Apart = apart
     run_command: Callable[[Sequence[str], float], Awaitable[Ended]] = run_command
     make_host: Callable[..., Host] = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
+from aliquot.common.text import nearest
 
 T = TypeVar("T")
 CALL_TIMEOUT_S = 10.0
@@ -119,7 +119,7 @@ def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
     bare = {name.lstrip("-"): name for name in known}
     if word in OTHER_WORDS and OTHER_WORDS[word] in bare:
         return f"here it is `{OTHER_WORDS[word]}`; {otherwise}"
-    close = get_close_matches(word.lstrip("-"), bare, n=1)
+    close = nearest(word.lstrip("-"), bare)
     return f"did you mean {bare[close[0]]}? {otherwise}" if close else otherwise
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aliquot.client import NotFound
 from aliquot.client.local import state_folder
-from aliquot.common.files import make_private, write_whole
+from aliquot.common.own_files import make_private, write_whole
 
 VARIABLE = "ALIQUOT_LEASE_SECRET"
 KEPT_S = 30 * 24 * 3600

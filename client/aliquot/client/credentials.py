@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
-from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import ConfigError, SecurityError
-from aliquot.common.files import lock_file, make_private, write_whole
+from aliquot.common.limits import ADDRESSES_MAX
+from aliquot.common.own_files import lock_file, make_private, write_whole
 from aliquot.common.tls import is_local_address
 from aliquot.common.tokens import check_token
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import Final
 from aliquot.common import catalog, limits
 from aliquot.common.errors import QuantityError
 from aliquot.common.quantity import format_bytes, format_milli, parse_bytes, suggest_suffix
+from aliquot.common.text import nearest
 
 # Profiles of devices on the market, for suggestions only: a profile that is missing here is accepted too.
 _MIG_MEMORY_GB: Final = {
@@ -69,7 +69,7 @@ def mig_profile(written: str) -> str | None:
     """The most similar profile; None when nothing is similar enough."""
     if len(written) < len("1g.5gb") - 1:
         return None
-    return next(iter(difflib.get_close_matches(written.lower(), _MIG_PROFILES, n=1, cutoff=0.6)), None)
+    return next(iter(nearest(written.lower(), _MIG_PROFILES)), None)
 
 
 def equal_parts(share: Fraction) -> str | None:

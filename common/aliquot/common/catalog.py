@@ -7,7 +7,6 @@ so a pool may declare any model.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Final
 
 from aliquot.common._models import MODELS, Model
 from aliquot.common.limits import MAX_MODEL_CHARS
+from aliquot.common.text import nearest
 
 _VENDORS: Final = (
     ("nvidia", "NVIDIA", "nvidia.com/gpu"),
@@ -183,7 +183,7 @@ def mistaken_model(name: str) -> Mistake | None:
     word = canonical.lower()
     if parse_vendor(word) is not None or word in NEUTRAL_WORDS:
         return Mistake("a model; a vendor stands apart, after a comma", None)
-    vendor = difflib.get_close_matches(word, _LONG_VENDOR_WORDS, n=1, cutoff=0.8)
+    vendor = nearest(word, _LONG_VENDOR_WORDS, cutoff=0.8)
     if vendor:
         return Mistake("a model or a vendor", vendor[0])
     lookalike = _BY_LOOKS.get(_key(canonical).translate(_LOOKS_LIKE))
@@ -193,7 +193,7 @@ def mistaken_model(name: str) -> Mistake | None:
 def nearest_names(name: str, candidates: Iterable[str] | None = None, limit: int = 3) -> tuple[str, ...]:
     """The names most like this one, best first: among `candidates`, such as a pool's models, or all the catalogue's."""
     among = sorted({*BY_NAME, *FAMILIES} if candidates is None else {canonical_name(each) for each in candidates})
-    return tuple(difflib.get_close_matches(canonical_name(name), among, n=limit, cutoff=0.5))
+    return tuple(nearest(canonical_name(name), among, limit, 0.5))
 
 
 # Short words are too similar to real names: TPU is not a misspelled NPU.

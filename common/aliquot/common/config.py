@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ import msgspec
 
 from aliquot.common._settings_values import SettingValueError, from_text, from_toml
 from aliquot.common.errors import ConfigError
+from aliquot.common.text import nearest
 
 T = TypeVar("T")
 DEFAULT_ORIGIN: Final = "default"
@@ -113,6 +112,8 @@ def flags_of(
 
 def read_toml(file: Path) -> dict[str, Any]:
     """Reads a TOML file. Raises `ConfigError` when it can't be read or is not TOML."""
+    import tomllib  # noqa: PLC0415 - many programs have no file
+
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -235,5 +236,5 @@ def _required(schema: Any) -> list[str]:  # noqa: ANN401
 
 
 def _unknown(where: str, name: str, known: Iterable[str]) -> ConfigError:
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    near = nearest(name, sorted(known))
     return ConfigError(f"{where}: no such setting", hint=f"did you mean {near[0]}?" if near else "remove it")

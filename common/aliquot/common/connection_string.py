@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from aliquot.common.errors import ConfigError
+from aliquot.common.limits import ADDRESSES_MAX
 
 PREFIX: Final = "alq1."
 CHARS_MAX: Final = 64 * 1024
-ADDRESSES_MAX: Final = 64
 
 
 class _Content(msgspec.Struct, omit_defaults=True):

@@ -1,5 +1,4 @@
-"""Reads files that people write: text in UTF-8; YAML, JSON or TOML by the ending; CSV as spreadsheets export it. Makes
-folders for what nobody else is to read, and locks files.
+"""Reads files that people write: text in UTF-8; YAML, JSON or TOML by the ending; CSV as spreadsheets export it.
 
 Every failure of reading is a `ConfigError` that names the file and says what to do, whatever the bytes are.
 """
@@ -9,71 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import secrets
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from difflib import get_close_matches
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.text import nearest
 
 STDIN = "-"
 TEXT_BYTES_MAX = 256 << 20
 MANY = 10**12
 """More than any number in a list of nodes or requests."""
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone, whatever the umask. Raises OSError.
-
-    `mkdir(parents=True, mode=…)` gives its mode to the last of them only: with a umask of 000 anybody could rename what
-    it made within the others, which we refuse when we see it later.
-    """
-    if folder.is_dir():
-        return
-    make_private(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Put a file in the place of the one that is there: readers see the old one or the new one, and who dies meanwhile
-    leaves the old one. It is for those whom `mode` lets read it, whatever the umask. `durable`: it survives a loss of
-    power. Raises OSError.
-    """
-    staging = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(descriptor)
-        if mode != 0o600:
-            staging.chmod(mode)
-        staging.replace(path)
-    except BaseException:
-        staging.unlink(missing_ok=True)
-        raise
-
-
-def lock_file(path: Path, *, wait: bool = False) -> int:
-    """Lock a file, which is made if there is none, until the descriptor that this returns is closed: by its owner, or
-    by the end of its process, whatever ends that. Raises OSError; without `wait`, BlockingIOError while another has it.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        with suppress(ImportError):
-            import fcntl  # noqa: PLC0415 - does not exist on all systems, where the command line does
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def read_text(path: Path) -> str:
@@ -144,7 +92,7 @@ def refuse_unknown(path: Path, columns: Iterable[str], known: Collection[str], *
     nobody would notice. `misspelt`: only for one that looks like another; lists of others' have more than is read.
     """
     for column in sorted(set(columns) - set(known)):
-        close = get_close_matches(column, known, n=1, cutoff=0.8 if misspelt else 0.6)
+        close = nearest(column, known, cutoff=0.8 if misspelt else 0.6)
         if misspelt and not close:
             continue
         meant = f"did you mean {close[0]}? " if close else ""

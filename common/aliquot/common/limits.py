@@ -64,3 +64,5 @@ MAX_SLICE_REPORTS: Final = 1000
 MAX_DEVICES_PER_NODE: Final = 256
 MAX_NODES: Final = 40_000
 """That a pool knows, whether their agents are connected or not."""
+ADDRESSES_MAX: Final = 64
+"""Of coordinators, that a node or a person is told of."""

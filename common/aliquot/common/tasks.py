@@ -10,6 +10,11 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+_ROUNDS = 8
+"""Of the event loop: gRPC takes five until a call that has come is known to who answers it, and two more until its
+message is.
+"""
+
 
 def _say(task: asyncio.Task[None], error: BaseException) -> None:
     log.error("%s failed", task.get_name(), exc_info=error)
@@ -57,3 +62,11 @@ async def beside(name: str, work: Coroutine[Any, Any, None]) -> AsyncIterator[as
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def let_in() -> None:
+    """Pause in long work for as many rounds of the event loop as it takes to answer a call. Else who only reads would
+    wait in each of them. A round takes a microsecond where nobody comes.
+    """
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)

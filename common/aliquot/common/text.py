@@ -1,6 +1,8 @@
-"""Text from somebody who is not trusted, made fit for a log, a message and a terminal."""
+"""Text from somebody who is not trusted, made fit for a log, a message and a terminal; and what they may have meant."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 def one_line(text: str, chars_max: int) -> str:
@@ -9,3 +11,10 @@ def one_line(text: str, chars_max: int) -> str:
     if not shown.isprintable():
         shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in shown)
     return shown if len(shown) <= chars_max else shown[: chars_max - 1] + "…"
+
+
+def nearest(word: str, among: Iterable[str], limit: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Of these words, those most like one, best first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only who has made a mistake needs it
+
+    return get_close_matches(word, list(among), limit, cutoff)

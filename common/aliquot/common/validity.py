@@ -6,13 +6,13 @@ and a renewed one that can't be used is not shown, so both are said before.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from aliquot.common.tls import Following, ServerTls
 
-Pem = Callable[[], str]
 SERVER: Final = "server"
 _EARLY_MS: Final = 14 * 86_400_000
 _LEFT: Final = 1 / 4
@@ -34,33 +34,35 @@ class Lifetime(NamedTuple):
         return (self.ends_ms - min(_EARLY_MS, int((self.ends_ms - self.begins_ms) * _LEFT))) / 1000
 
 
+Life = Callable[[], Lifetime]
+"""Of what is shown now; all 0: there is none, or it can't be read."""
+
+
 class Certificates:
     """Of one program. Use from one thread, or from several that only look."""
 
-    def __init__(self, now_ms: Callable[[], int], tls: ServerTls | None = None, others: Mapping[str, Pem] = {}) -> None:
-        """`tls` is what it shows to callers; `others`: chains that it has beside it, by a word for each; one that is
-        empty is not there. Raises `SecurityError` for files that can't be used.
+    def __init__(
+        self, now_ms: Callable[[], int], tls: ServerTls | None = None, others: Mapping[str, Life] = {}
+    ) -> None:
+        """`tls` is what it shows to callers; `others`: what it has beside, by a word for each. Raises `SecurityError`
+        for files that can't be used.
         """
         self._now_ms = now_ms
         self._following = None if tls is None else Following(tls)
-        self._chains = dict(others)
+        self._others = dict(others)
         if self._following is not None:
-            following = self._following
-            following.load()
-            self._chains[SERVER] = lambda: following.shown.chain.decode(errors="replace")
+            self._following.load()
 
     def lifetimes(self) -> dict[str, Lifetime]:
-        """Of each as it is shown now; of none where the package cryptography is missing."""
+        """Of each as it is shown now; of one in files only where the package cryptography is there."""
+        found = {name: read() for name, read in self._others.items()}
+        # Only here: what reads certificates takes a program 9 MB.
         if self._following is not None:
             self._following.renewed()
-        there = {name: pem for name, chain in self._chains.items() if (pem := chain())}
-        if not there:  # as in a pool on one machine: what reads certificates would take each program 9 MB
-            return {}
-        try:
-            from aliquot.common.certificates import lifetime_ms  # noqa: PLC0415 - an extra, and large
-        except ImportError:
-            return {}
-        found = {name: Lifetime(*lifetime_ms(pem)) for name, pem in there.items()}
+            with contextlib.suppress(ImportError):
+                from aliquot.common.certificates import lifetime_ms  # noqa: PLC0415 - an extra, and large
+
+                found[SERVER] = Lifetime(*lifetime_ms(self._following.shown.chain.decode(errors="replace")))
         return {name: life for name, life in found.items() if life.ends_ms}
 
     def look(self) -> str:

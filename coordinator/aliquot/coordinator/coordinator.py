@@ -8,9 +8,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import AliquotError
 from aliquot.common.gauges import Gauge, Metric, gauge, measured, process_metrics, program_metrics, scraped
+from aliquot.common.limits import ADDRESSES_MAX
 from aliquot.common.scraping import Answer, ScrapeServer
 from aliquot.common.tls import in_authority
 from aliquot.common.validity import Certificates

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import make_private, write_whole
+from aliquot.common.own_files import make_private, write_whole
 from aliquot.common.tls import MadePair, OwnTls, ServerTls, host_of, is_local_address
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.settings.config import Settings

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aliquot.common import certificates
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict
 from aliquot.kube.api.resources import SECRETS

@@ -21,6 +21,7 @@ from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.nothing_set import NoEnforcer, WatchdogEnforcer
 from aliquot.agent.hosting.base import HostError
 from aliquot.agent.local.service import LocalService
+from aliquot.agent.processes.apart import here
 from aliquot.agent.processes.cgroups import ContainmentError
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.world import World
@@ -71,6 +72,7 @@ def world_of(node: SimNode) -> World:
         make_tiers=lambda names, **needed: _tiers(node, **needed),
         make_events=lambda backend, take, tell: SimEvents(node, take),
         make_kernel_log=lambda path, device_at, take, tell, mark: SilentLog(),
+        apart=here,
         run_command=node.run_command,
         make_host=lambda **_: NothingServed(),
         make_server=lambda service, path: SimLocalServer(node, service),
@@ -274,7 +276,6 @@ class SimLocalServer:
 def _no_metrics() -> Any:
     """An agent's metrics endpoint is another thread's: nobody scrapes here."""
     return SimpleNamespace(
-        registry=SimpleNamespace(register=lambda collector: None),
         observe_poll=lambda seconds: None,
         close=lambda: None,
     )

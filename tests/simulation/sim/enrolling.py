@@ -9,8 +9,9 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
-from aliquot.agent import node_key
+from aliquot.agent import node_certificate
 from aliquot.agent.disk.membership import Membership
+from aliquot.common.certificates import lifetime_ms
 from aliquot.v1 import enrolment_pb2
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def join(people: People, node: SimNode) -> None:
             invite = enrolment_pb2.InviteNodeResponse.FromString(data).invite if data is not None else ""
         if invite:
             request = enrolment_pb2.JoinRequest(
-                node_id=node.node_id, node_name=node.node_name, request=node_key.request(key_pem, node.node_id)
+                node_id=node.node_id, node_name=node.node_name, request=node_certificate.request(key_pem, node.node_id)
             )
             data = await people.call(SERVICE + "Join", request, invite, node.host)
             if data is not None:
@@ -54,6 +55,7 @@ async def join(people: People, node: SimNode) -> None:
                     node.coordinators,
                     key_pem,
                     joined.chain_pem.decode(),
+                    lifetime_ms(joined.chain_pem.decode()),
                     joined.authorities_pem.decode(),
                 )
                 return

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import msgspec
@@ -105,6 +104,8 @@ def _drm(rest: str) -> DeviceBackend:
 
     if not rest:
         return DrmBackend(libraries=Libraries())
+    from importlib.metadata import entry_points  # noqa: PLC0415 - only for simulated machines
+
     for entry in entry_points(group="aliquot.machines", name="simulated"):
         tree = entry.load()(Path(rest))
         return DrmBackend(tree, libraries=Libraries(tree.libraries))

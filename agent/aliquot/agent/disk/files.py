@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from aliquot.common.files import lock_file, make_private
+from aliquot.common.own_files import lock_file, make_private
 
 
 class Files(Protocol):

@@ -30,6 +30,8 @@ class Membership(msgspec.Struct, frozen=True):
     """Of the coordinators."""
     key_pem: str
     chain_pem: str
+    life_ms: tuple[int, int]
+    """When the certificate begins and ends; 0: it can't be read."""
     authorities_pem: str
     """Of the pool: whom its certificates are signed by."""
     server_pem: str | None = None

@@ -10,9 +10,8 @@ from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
-from aliquot.agent.enforce.mps import FOLDER, MpsEnforcer
 from aliquot.agent.enforce.nothing_set import NoEnforcer, WatchdogEnforcer
-from aliquot.agent.enforce.pacing import Paced, library_of
+from aliquot.agent.enforce.pacing import Paced, is_mps, library_of
 from aliquot.agent.enforce.preload import PreloadEnforcer
 from aliquot.common.tiers import Tier, parse_tier
 
@@ -38,10 +37,15 @@ def assemble(
     def paced(enforcer: Enforcer) -> Enforcer:
         return Paced(enforcer, library) if throttle else enforcer
 
+    def mps() -> Enforcer:
+        from aliquot.agent.enforce.mps import FOLDER, MpsEnforcer  # noqa: PLC0415 - few nodes name it
+
+        return MpsEnforcer(directory / FOLDER, unusable, tell, ByVendor(Tier.DRIVER, own))
+
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: lambda: ByVendor(Tier.MIG, own),
         Tier.DRIVER: lambda: paced(ByVendor(Tier.DRIVER, own)),
-        Tier.MPS: lambda: MpsEnforcer(directory / FOLDER, unusable, tell, ByVendor(Tier.DRIVER, own)),
+        Tier.MPS: mps,
         Tier.PRELOAD: lambda: library,
         Tier.WATCHDOG: lambda: paced(WatchdogEnforcer(blind, powerless, unusable)),
     }
@@ -67,7 +71,7 @@ def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, s
     if library is not None:
         library.admit(limited, uid)
         variables |= library.merge_environment(limited, present)
-    if isinstance(enforcer, MpsEnforcer):
+    if is_mps(enforcer):
         enforcer.admit(limited, uid)
     return variables
 
@@ -78,20 +82,20 @@ def folders_of(enforcer: Enforcer, limited: Limited) -> list[str]:
     if library is not None:
         return [str(Path(library.environment(limited)["LD_PRELOAD"]).parent)]
     variables = enforcer.environment(limited)
-    if isinstance(enforcer, MpsEnforcer):
+    if is_mps(enforcer):
         return [variables["CUDA_MPS_PIPE_DIRECTORY"], variables["CUDA_MPS_LOG_DIRECTORY"]]
     return []
 
 
 def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> None:
     """Have a tier check that these processes of a slice are under its limit. Raises `EnforcementError`."""
-    if isinstance(enforcer, MpsEnforcer):
+    if is_mps(enforcer):
         enforcer.look_at_clients(limited, pids)
 
 
 def release(enforcer: Enforcer | None, holder: Holder, pid: int) -> None:
     """Before a process of a holder is killed: have a tier let go of what would suffer by it. Raises nothing."""
-    if isinstance(enforcer, MpsEnforcer):
+    if is_mps(enforcer):
         enforcer.release(holder, pid)
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeGuard
 
 from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
-from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.preload import PreloadEnforcer
-from aliquot.common.tiers import ON_SHARE
+from aliquot.common.tiers import ON_SHARE, Tier
+
+if TYPE_CHECKING:
+    from aliquot.agent.enforce.mps import MpsEnforcer
 
 _NOTHING = "guarantees nothing: the driver gives each busy process as much time as any other"
 
@@ -79,7 +82,7 @@ def share_note(enforcer: Enforcer, limited: Limited) -> str:
             f"{share} is a guarantee, within 5 points of the device's time, while others are busy too, and no cap "
             "while there is time left; it holds among programs that load the preload library"
         )
-    if isinstance(enforcer, MpsEnforcer):
+    if is_mps(enforcer):
         if enforcer.together:
             return f"{share} is a cap on the multiprocessors, which other tenants' programs leave free for it"
         return (
@@ -87,3 +90,8 @@ def share_note(enforcer: Enforcer, limited: Limited) -> str:
             f"take turns, so beside one busy tenant it comes to about {limited.spec.share_milli / 2000:g}"
         )
     return f"{share} {_NOTHING}"
+
+
+def is_mps(enforcer: Enforcer | None) -> TypeGuard[MpsEnforcer]:
+    """Whether it is that of MPS, which is loaded only where settings name it."""
+    return enforcer is not None and enforcer.tier is Tier.MPS

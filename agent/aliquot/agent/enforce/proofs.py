@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.common.files import make_private
+from aliquot.common.own_files import make_private
 
 
 class Proof(msgspec.Struct, frozen=True):

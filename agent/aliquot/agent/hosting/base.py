@@ -7,20 +7,15 @@ so that an agent that starts again finds what it had started.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 import msgspec
 
 from aliquot.agent.core.model import Holder
 from aliquot.common.errors import AliquotError
-from aliquot.common.programs import missing
 
 ENTRY_POINTS = "aliquot.hosts"
-_OWN = "aliquot"
-_EXTRA = re.compile(r"[A-Za-z0-9._-]+")
 MAX_ENDPOINT_CHARS = 256
 MAX_PROBLEM_CHARS = 1024
 SOCKET = "socket"
@@ -96,29 +91,6 @@ class Host(Protocol):
 
     def figures(self) -> Mapping[Holder, Mapping[str, int]]:
         """What the processes that answer said of themselves when they were last asked, by `core.figures`."""
-
-
-def installed() -> frozenset[str]:
-    """Names of the services that are installed with what they need; none of them is imported."""
-    return frozenset(each.name for each in entry_points(group=ENTRY_POINTS) if _complete(each))
-
-
-def find(name: str) -> EntryPoint:
-    """The service of a name. One that another distribution brings goes before our own. Raises `LookupError`."""
-    found = [each for each in entry_points(group=ENTRY_POINTS) if each.name == name]
-    others = [each for each in found if each.dist is None or each.dist.name != _OWN]
-    if len(others or found) != 1:
-        raise LookupError(f"{len(others or found)} entry points in {ENTRY_POINTS} are named {name}, and one is wanted")
-    return (others or found)[0]
-
-
-def _complete(entry: EntryPoint) -> bool:
-    """Whether the distributions of the extras that an entry point names are there."""
-    if entry.dist is None:
-        return True
-    # Not `entry.extras`: on Python 3.11 it takes a name with a hyphen for two.
-    extras = _EXTRA.findall(entry.value.partition("[")[2])
-    return not any(missing(extra, entry.dist.name) for extra in extras)
 
 
 def valid_endpoint(text: str) -> bool:

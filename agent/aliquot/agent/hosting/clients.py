@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
 from aliquot.agent.core.model import SliceSpec
-from aliquot.agent.hosting.base import installed
 from aliquot.common.tls import host_of, is_local_address
 
 ALL, NONE = "all", "none"
 LOOPBACK = "127.0.0.1"
 
 
-def chosen(offer: Sequence[str]) -> frozenset[str]:
+def chosen(offer: Sequence[str], installed: Collection[str]) -> frozenset[str]:
     """The installed services among these names."""
     if NONE in offer:
         return frozenset()
-    return installed() if ALL in offer else installed() & frozenset(offer)
+    return frozenset(installed) if ALL in offer else frozenset(installed) & frozenset(offer)
 
 
 class Reached(msgspec.Struct, frozen=True):

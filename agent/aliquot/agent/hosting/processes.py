@@ -24,8 +24,9 @@ from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.hosting.ahead import Ahead, expected
 from aliquot.agent.hosting.asking import ask
 from aliquot.agent.hosting.base import Answer, HostError
-from aliquot.agent.hosting.clients import Reached, chosen, of_lease
+from aliquot.agent.hosting.clients import NONE, Reached, chosen, of_lease
 from aliquot.agent.hosting.folders import TEMPORARY, Folders
+from aliquot.agent.processes.apart import apart
 from aliquot.agent.processes.signals import Signaller, Target
 from aliquot.agent.settings import HostingSettings
 from aliquot.agent.state import NodeState
@@ -76,11 +77,12 @@ class ProcessHost:
         self._children: dict[Holder, subprocess.Popen[bytes]] = {}
         """Those that this agent has started; of others it knows what is written down."""
         self._locks: WeakValueDictionary[Holder, asyncio.Lock] = WeakValueDictionary()
-        self._installed = chosen(settings.services)
+        self._settings = settings
+        self._installed: frozenset[str] = frozenset()
         self._reached = Reached(settings.advertise, settings.ports, coordinators)
         self._figures: dict[Holder, Mapping[str, int]] = {}
         loaded = expected(os.environ, preloads=preloads)
-        self._ahead = Ahead(self._folders, self._installed if settings.ahead else (), _start_ahead, loaded)
+        self._ahead = Ahead(self._folders, (), _start_ahead, loaded)
 
     def offered(self) -> frozenset[str]:
         """See `Host`."""
@@ -146,14 +148,30 @@ class ProcessHost:
     async def sweep(self) -> None:
         """See `Host`."""
         await asyncio.to_thread(self._folders.sweep, self._state.holders())
-        if self._installed and self._uid != os.geteuid():
-            problem = await asyncio.to_thread(_try_as, self._uid)
-            if problem:
-                log.error("no lease can be served here: %s", problem)
-                self._state.note("serving", f"no lease can be served here: {problem}")
-                self._installed = frozenset()
-                return
-        self._ahead.begin()
+        problem, installed = await asyncio.gather(self._tried(), self._found_installed())
+        if problem and installed:
+            log.error("no lease can be served here: %s", problem)
+            self._state.note("serving", f"no lease can be served here: {problem}")
+            return
+        self._installed = installed
+        if self._settings.ahead:
+            self._ahead.services = installed
+            self._ahead.begin()
+
+    async def _found_installed(self) -> frozenset[str]:
+        if NONE in self._settings.services:
+            return frozenset()
+        try:
+            found = await apart("aliquot.agent.hosting.installed:installed")
+        except OSError as error:
+            log.error("no lease can be served here: what is installed can't be found: %s", error)  # noqa: TRY400
+            return frozenset()
+        return chosen(self._settings.services, found)
+
+    async def _tried(self) -> str:
+        if NONE in self._settings.services or self._uid == os.geteuid():
+            return ""
+        return await asyncio.to_thread(_try_as, self._uid)
 
     def figures(self) -> Mapping[Holder, Mapping[str, int]]:
         """See `Host`."""

@@ -24,7 +24,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from aliquot.agent.hosting.base import MAX_PROBLEM_CHARS, SOCKET, Answer, Service, find, valid_endpoint
+from aliquot.agent.hosting.base import MAX_PROBLEM_CHARS, SOCKET, Answer, Service, valid_endpoint
+from aliquot.agent.hosting.installed import find
 from aliquot.common.text import one_line
 
 TELL_PROBLEM_S = 10.0

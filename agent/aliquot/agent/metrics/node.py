@@ -8,9 +8,7 @@ known has no sample, rather than a zero. Names follow Prometheus' rules; the nam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -22,11 +20,9 @@ from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
-from aliquot.common.gauges import Labelled, counters_by, gauges_by, program_metrics, scraped
-from aliquot.common.tls import ServerTls
+from aliquot.common.gauges import Labelled, counters_by, gauges_by, program_metrics
 from aliquot.common.validity import Certificates
 
-_POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _DEVICE_LABELS = ("node", "uuid", "index", "model")
 _SERVED_LABELS = ("node", "lease_id", "member")
 _TOTAL = "_total"
@@ -274,35 +270,6 @@ class ServedCollector(Collector):
                 if key in figures:
                     family.add_metric([self._name(), holder.lease_id, str(holder.member)], figures[key])
             yield family
-
-
-class Metrics:
-    """The registry and its HTTP server."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._poll = Histogram(
-            "aliquot_agent_poll_seconds",
-            "How long a device took to answer a poll.",
-            buckets=_POLL_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._stop: Callable[[], None] = lambda: None
-
-    def observe_poll(self, seconds: float) -> None:
-        """A device has answered, or failed to."""
-        self._poll.observe(seconds)
-
-    def serve(self, host: str, port: int, token_file: Path | None = None, tls: ServerTls | None = None) -> int:
-        """Listen; port 0 takes a free one. Returns the port. Raises `ConfigError` and `SecurityError`."""
-        server = scraped(host, port, self.registry, token_file, tls=tls)
-        self._stop = server.close
-        return server.port
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._stop()
-        self._stop = lambda: None
 
 
 def _percent(value: int | None) -> float | None:

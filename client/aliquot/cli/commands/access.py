@@ -20,7 +20,7 @@ from aliquot.cli._table import table, table_of
 from aliquot.client import Pool
 from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.common.tls import is_local_address
 
 _GIVABLE = tuple(role for role in Role if role not in {Role.UNSPECIFIED, Role.AGENT})

@@ -22,7 +22,7 @@ from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import NotFound
 from aliquot.client.local import state_folder
-from aliquot.common.files import lock_file, make_private
+from aliquot.common.own_files import lock_file, make_private
 
 LOG_BYTES_MAX = 8 << 20
 """Of a log. What came before is kept beside it, as much again."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aliquot.client.local import ADMIN_SOCKET, ADMIN_TOKEN, LOCAL_POOL, state_folder
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import make_private
+from aliquot.common.own_files import make_private
 
 SOCKET_PATH_MAX = 107
 """The longest path of a Unix socket, in bytes."""

@@ -26,7 +26,7 @@ from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
 from aliquot.common import programs
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import lock_file, make_private
+from aliquot.common.own_files import lock_file, make_private
 from aliquot.common.tls import ClientTls, host_of, is_local_address
 
 START_TIMEOUT_S = 60.0

@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.cli._json import dumps
 from aliquot.cli.localpool.layout import Layout
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.common.processes import start_ticks
 
 _LOOK_AGAIN_S = 0.05

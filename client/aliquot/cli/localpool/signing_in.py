@@ -7,7 +7,7 @@ from pathlib import Path
 from aliquot.cli.localpool.layout import Layout
 from aliquot.client import NotLoggedIn, Pool
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.common.tls import ClientTls
 
 

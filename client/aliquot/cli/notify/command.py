@@ -20,7 +20,7 @@ from aliquot.cli.notify.rules import read_rules
 from aliquot.cli.notify.sending import Deliver, Outcome, Sender
 from aliquot.client import Lease, LeaseChanged, Pool, PoolError, Resynced
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 
 log = logging.getLogger(__name__)
 

@@ -4,19 +4,15 @@ Only aggregates, whatever the number of devices: per pool and model, per tenant 
 labels and the rest summed as "other". Per-device series are the agents'. Sums are read from the View, which keeps
 them up to date by differences, so a scrape costs the same for ten devices and for eighty thousand. It runs on
 another thread and reads plain integers.
-
-Histograms are plain lists of counts here: observing costs a bisection, which a client library's lock and label
-look-up would multiply on the hot path.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from aliquot.common.duties import Duties
-from aliquot.common.gauges import Example, Metric, counter, counters_by, gauge, gauges_by, histogram
+from aliquot.common.gauges import Histogram, Metric, counter, counters_by, gauge, gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
@@ -29,41 +25,6 @@ from aliquot.coordinator.reading.view import View
 _FAST_S = (0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 _SLOW_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 _SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
-
-
-class Histogram:
-    """Counts per bucket. Observed on the event loop or the journal thread, read by the scraper."""
-
-    __slots__ = ("_bounds", "_counts", "_documentation", "_examples", "_name", "_sum")
-
-    def __init__(self, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
-        self._name, self._documentation = name, documentation
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-        self._examples: list[tuple[Lease, float, int] | None] = [None] * (len(bounds) + 1)
-        """Of each bucket, the latest value of which it is known whose it was, and when."""
-
-    def observe(self, value: float) -> None:
-        """Count one value, in the unit of the name."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def observe_of(self, lease: Lease, value: float, at_ms: int) -> None:
-        """Count one value that a lease had at that time, and keep it as its bucket's exemplar."""
-        self._examples[bisect_left(self._bounds, value)] = lease, value, at_ms
-        self.observe(value)
-
-    def collect(self) -> Metric:
-        """In the form that Prometheus reads."""
-        examples = [None if each is None else _example(*each) for each in list(self._examples)]
-        return histogram(self._name, self._documentation, self._bounds, list(self._counts), self._sum, examples)
-
-
-def _example(lease: Lease, value: float, at_ms: int) -> Example:
-    """Whose trace it is takes a digest: of those that are scraped, not of each lease."""
-    trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
-    return {"trace_id": trace_id, "lease_id": lease.lease_id}, value, at_ms / 1000
 
 
 _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
@@ -134,14 +95,14 @@ class Metrics(Follower):
             self.outcomes.count(new, "FAILED", 0)
             if new.requeues == 0:
                 waited_s = (new.granted_ms - new.created_ms) / 1000
-                self.queue_wait.observe_of(new, waited_s, new.granted_ms)
+                self.queue_wait.observe(waited_s, _whose(new), new.granted_ms)
         if old is not None:
             self.moved += new.moves - old.moves
             if why := preemption_of(old, new):
                 self.preempted.count(new, why)
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             took_s = (new.active_ms - new.granted_ms) / 1000
-            self.grant_to_active.observe_of(new, took_s, new.active_ms)
+            self.grant_to_active.observe(took_s, _whose(new), new.active_ms)
             if new.entitled and new.requeues == 0:
                 self.guaranteed_start.observe((new.active_ms - new.created_ms) / 1000)
         if new.ended_ms and (old is None or not old.ended_ms):
@@ -265,3 +226,8 @@ def _waiting_since(queues: Mapping[tuple[str, str], QueueTotals]) -> Metric:
         [(key, min(since_ms) / 1000) for key, since_ms in waiting if since_ms],
         min,
     )
+
+
+def _whose(lease: Lease) -> dict[str, str]:
+    trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
+    return {"trace_id": trace_id, "lease_id": lease.lease_id}

@@ -23,43 +23,49 @@ from aliquot.coordinator.writing.commits import Commit
 class ArrivalOrder:
     """Lease ids in the order of their arrivals. Arrivals only rise, so adding is appending.
 
-    Removing leaves a hole; when holes are the larger part the list is made anew, which costs O(1) per removal in the
-    long run.
+    They are in blocks, so that removing one moves some hundred others at most, however many there are.
     """
 
-    __slots__ = ("_arrivals", "_holes", "_ids")
+    __slots__ = ("_blocks", "_firsts", "_size")
 
     def __init__(self) -> None:
-        self._arrivals: list[int] = []
-        self._ids: list[str | None] = []
-        self._holes = 0
+        self._blocks: list[tuple[list[int], list[str]]] = []
+        """Arrivals and ids, none of them empty."""
+        self._firsts: list[int] = []
+        """Where each block begins, or began."""
+        self._size = 0
 
     def __len__(self) -> int:
-        return len(self._ids) - self._holes
+        return self._size
 
     def add(self, arrival: int, lease_id: str) -> None:
         """Append. `arrival` is above all before it."""
-        self._arrivals.append(arrival)
-        self._ids.append(lease_id)
+        if not self._blocks or len(self._blocks[-1][0]) >= BLOCK:
+            self._blocks.append(([], []))
+            self._firsts.append(arrival)
+        arrivals, ids = self._blocks[-1]
+        arrivals.append(arrival)
+        ids.append(lease_id)
+        self._size += 1
 
     def remove(self, arrival: int) -> None:
         """Take out the lease of this arrival, which must be there."""
-        self._ids[bisect_right(self._arrivals, arrival) - 1] = None
-        self._holes += 1
-        if self._holes > 64 and self._holes * 2 > len(self._ids):
-            kept = [pair for pair in zip(self._arrivals, self._ids, strict=True) if pair[1] is not None]
-            self._arrivals = [arrival for arrival, _ in kept]
-            self._ids = [lease_id for _, lease_id in kept]
-            self._holes = 0
+        number = bisect_right(self._firsts, arrival) - 1
+        arrivals, ids = self._blocks[number]
+        place = bisect_right(arrivals, arrival) - 1
+        del arrivals[place], ids[place]
+        if not ids:
+            del self._blocks[number], self._firsts[number]
+        self._size -= 1
 
-    def after(self, arrival: int) -> Iterator[tuple[int, str]]:
-        """(arrival, lease id) of those that came later. Use it up before anything is added or removed."""
-        for index in range(bisect_right(self._arrivals, arrival), len(self._ids)):
-            lease_id = self._ids[index]
-            if lease_id is not None:
-                yield self._arrivals[index], lease_id
+    def after(self, arrival: int) -> Iterator[str]:
+        """Ids of those that came later. Use it up before anything is added or removed."""
+        number = max(0, bisect_right(self._firsts, arrival) - 1)
+        for arrivals, ids in islice(self._blocks, number, None):
+            yield from islice(ids, bisect_right(arrivals, arrival), None)
 
 
+BLOCK = 512
 _NO_DEVICE = Device()
 WRITTEN_OFF_KEPT = 65_536
 """Slices: some megabytes."""
@@ -238,7 +244,7 @@ class View:
         else:
             order = self._live if live_only else self._all
         if order is not None:
-            for _, lease_id in order.after(arrival):
+            for lease_id in order.after(arrival):
                 yield self.leases[lease_id]
 
     def node_ids(self) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.common.errors import SecurityError
-from aliquot.common.files import make_private
+from aliquot.common.own_files import make_private
 from aliquot.coordinator.rpc.caller import OURSELVES, set_caller
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.rpc.server import SERVER_OPTIONS

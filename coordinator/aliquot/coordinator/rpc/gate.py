@@ -7,6 +7,7 @@ the trailers. While it is open, a call is let in by its token, before its messag
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
@@ -47,6 +48,10 @@ _GUESSES = frozenset({"TOKEN_MISSING", "TOKEN_UNKNOWN", "INVITE_UNKNOWN"})
 _FAILURES, _FAILURES_PER_S = 600, 10
 """So many of an address, and then so many a second, are told why they are refused, and kept."""
 _STRANGERS_KEPT = 4_096
+HELD_S, HELD_MAX = 1.0, 1_024
+"""Who is told to come back later is told late, so that a flood is no denser than so many calls of it at a time; beyond
+this number at once.
+"""
 _PRINCIPALS_KEPT = 65_536
 
 
@@ -60,6 +65,16 @@ class Door(Follower):
         self.rates = Buckets(clock.monotonic_ms, bounds.requests_per_s, bounds.burst, _PRINCIPALS_KEPT)
         self._strangers = Buckets(clock.monotonic_ms, _FAILURES_PER_S, _FAILURES, _STRANGERS_KEPT)
         """By address."""
+        self._held = 0
+
+    async def hold(self) -> None:
+        """Keep a stranger's refusal for a while."""
+        if self._held < HELD_MAX:
+            self._held += 1
+            try:
+                await asyncio.sleep(HELD_S)
+            finally:
+                self._held -= 1
 
     def callers_changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
         """Durably: from now on nobody is known by what was true before, and what it opened ends."""
@@ -167,6 +182,8 @@ class Gate(grpc.GenericRpcHandler):
         async def deny(_: object, context: Context) -> None:
             said = door.refused(principal, context.peer(), method.rpartition("/")[2], error)
             await read_before_refusing(context)
+            if said is not error:
+                await door.hold()
             await rpc_errors.abort(context, said)
 
         return grpc.stream_stream_rpc_method_handler(deny)

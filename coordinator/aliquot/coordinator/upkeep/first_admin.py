@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aliquot.common import tokens
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import make_private, write_whole
+from aliquot.common.own_files import make_private, write_whole
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.access import FIRST_ADMIN, SYSTEM, Actor, Token
 from aliquot.coordinator.core.books.roles import Grant, Role

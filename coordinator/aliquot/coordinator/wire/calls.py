@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.common.tasks import let_in
 from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
@@ -255,7 +256,7 @@ async def in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
     for number, item in enumerate(items, 1):
         yield item
         if not number % _TURN_ITEMS:
-            await asyncio.sleep(0)
+            await let_in()
 
 
 def page_size(asked: int, default: int, most: int) -> int:

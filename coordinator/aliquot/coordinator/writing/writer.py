@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.common.clock import Clock
+from aliquot.common.tasks import let_in
 from aliquot.coordinator.core.commands import Command, RaiseEpoch
 from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.known.config import CoreConfig
@@ -183,6 +184,8 @@ class Writer:
     async def run(self) -> None:
         """Until `close`. Raises NotLeader when another coordinator has taken over."""
         while True:
+            if self._wake.is_set():  # the turn before has left work: who only reads does not wait for all of it
+                await let_in()
             await self._wake.wait()
             await asyncio.sleep(0)  # what is ready to come in now still gets into this turn
             self._wake.clear()

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 
 log = logging.getLogger(__name__)
 

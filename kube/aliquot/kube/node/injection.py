@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aliquot.client.local import CgroupAttachment
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 
 CDI_VERSION = "0.5.0"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 
 
 class Part(msgspec.Struct):

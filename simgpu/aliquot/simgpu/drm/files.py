@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.simgpu.drm.books import Books, Card, Held
 from aliquot.simgpu.drm.models import MODELS
 

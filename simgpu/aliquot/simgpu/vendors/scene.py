@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aliquot.common.files import write_whole
+from aliquot.common.own_files import write_whole
 from aliquot.simgpu.errors import NotBuiltError
 
 _LIBRARIES = Path(__file__).resolve().parent.parent / "native" / "lib" / "vendors"

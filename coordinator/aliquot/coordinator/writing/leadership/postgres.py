@@ -23,7 +23,7 @@ from typing import TypeVar
 from psycopg import sql
 
 from aliquot.common.clock import wall_ms
-from aliquot.common.connection_string import ADDRESSES_MAX
+from aliquot.common.limits import ADDRESSES_MAX
 from aliquot.coordinator.errors import JournalError, JournalLocked, NotLeader
 from aliquot.coordinator.writing.journal.pglink import Link, Row
 from aliquot.coordinator.writing.journal.pgschema import NO_LEADER

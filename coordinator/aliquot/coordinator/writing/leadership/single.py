@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aliquot.common.files import lock_file
+from aliquot.common.own_files import lock_file
 from aliquot.coordinator.errors import JournalLocked
 from aliquot.coordinator.writing.journal.base import Journal
 

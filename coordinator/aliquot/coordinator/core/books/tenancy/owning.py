@@ -8,8 +8,8 @@ those below it, and queues that list it: what nobody declared for it is no way a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 
+from aliquot.common.text import nearest
 from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, upwards
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.errors import InvalidField, QueueNotFound, TenantNotFound
@@ -60,5 +60,5 @@ def _claims(tenancy: Tenancy, queue: str, apart_from: str) -> list[str]:
 
 
 def _meant(word: str, known: Collection[str], kind: str) -> str:
-    close = get_close_matches(word, known, n=1)
+    close = nearest(word, known)
     return (f"did you mean {close[0]}? " if close else "") + f"`aliquot {kind}` lists those there are"
