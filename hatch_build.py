@@ -160,6 +160,10 @@ def _generate(source_root: Path) -> list[Path]:
         )
         if result.returncode != 0:
             raise BuildError(f"protoc refused what is in {source_root}:\n{result.stderr}")
+        # As of the twin: a file that no message file stands for any more says the same messages a second time.
+        for path in source_root.rglob("*_pb2*.py*"):
+            if path.suffix in {".py", ".pyi"} and not (Path(scratch) / path.relative_to(source_root)).exists():
+                path.unlink()
         return _move_changed(Path(scratch), source_root)
 
 

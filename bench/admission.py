@@ -102,8 +102,8 @@ def main() -> None:
     core.state.free_capacity()
     turns_ns, turns_cpu_ns, allocate_ns, turns = [], [], [], 0
     pass_ns = cpu_ns = 0
-    while core.planner.wants_admission():
-        if turns and core.planner.planning.memory.admission is None:
+    while core.decider.wants_admission():
+        if turns and core.decider.known.memory.admission is None:
             break  # with guarantees, the new requests cause a pass of their own
         started_ns, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
         core.do(c.Admit())

@@ -78,7 +78,7 @@ BENCHES = (
         "",
         tuple(
             Figure(f"{program}_{figure}", loss)
-            for program in ("coordinator", "agent", "console", "cli")
+            for program in ("coordinator", "agent", "joined", "console", "cli")
             for figure, loss in (("modules", 0.03), ("rss_mb", 0.03), ("cpu_s", 0.15))
         ),
         shared=True,

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.plan.replay import capacity_milli, pool_of

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.nodes import read_nodes

@@ -101,7 +101,7 @@ def main() -> None:
         spec = RequestSpec(demand=rng.choices(shapes, weights)[0], tenant="urgent", priority=100, ttl_ms=0)
         core.decide_ns = core.decide_cpu_ns = 0
         core.do(c.Allocate(lease_id, spec))
-        while core.planner.wants_admission() and lease_id not in core.state.holds:
+        while core.decider.wants_admission() and lease_id not in core.state.holds:
             core.do(c.Admit())
         took_ns, cpu_ns = core.decide_ns, core.decide_cpu_ns
         facts = core.take_facts()

@@ -99,7 +99,7 @@ class Replay:
         core = self.core
         while self.events:
             at_ms, kind, lease_id, run = self.events[0]
-            due_ms = core.planner.next_due_ms(core.now_ms)
+            due_ms = core.decider.next_due_ms(core.now_ms)
             is_due = due_ms is not None and due_ms < at_ms
             next_ms = max(core.now_ms, due_ms if is_due and due_ms is not None else at_ms)
             held = core.state.tenancy.account("q", "root").share_milli // 1000

@@ -44,7 +44,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.cli.localpool.layout import Layout
-from aliquot.cli.localpool.pool import LocalPool, PoolPlan
+from aliquot.cli.localpool.pool import LocalPool, PoolSetup
 from aliquot.client import AsyncPool, PoolError
 from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
 from bench.lib.pool import percentile
@@ -359,7 +359,7 @@ def main() -> None:
             f"limits.ledger_entries_max = {arguments.entries}\n"
         )
         options = ("--config", str(settings), "--snapshot-every-facts", str(arguments.snapshot_every))
-        plan = PoolPlan(
+        plan = PoolSetup(
             nodes=arguments.nodes,
             gpus=4,
             listen="127.0.0.1:0",

@@ -66,7 +66,7 @@ WATCHED = frozenset(
     {
         "access",
         "agent",
-        "capacity",
+        "supply",
         "core",
         "enforce",
         "extending",

@@ -23,8 +23,8 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseRequeued
 from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
 from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import DomainError
@@ -119,8 +119,8 @@ class Churn:
         self._rules = rules
         self._demands = demands
         self._rng = random.Random(seed)
-        self.planner = Planner(State.fresh(), CoreConfig(policy=policy))
-        self.state = self.planner.state
+        self.decider = Decider(State.fresh(), CoreConfig(policy=policy))
+        self.state = self.decider.state
         self._now = 0.0
         self._do(c.StartLeading(1))
         for spec in nodes:
@@ -128,7 +128,7 @@ class Churn:
         after_ms = round(rules.reserve_after * LIFETIME_MS)
         queue = msgspec.structs.replace(rules.queue, reserve_after_ms=after_ms)
         self._do(c.Apply(queues=((queue, c.ANY_VERSION),)))
-        learner = self.planner.engine.policy
+        learner = self.decider.engine.policy
         if isinstance(learner, Fgd):
             learner.expect(demands, self.state.inventory)
         self._lessons = Lessons(learner, self.state.inventory)
@@ -201,7 +201,7 @@ class Churn:
             self._area += self._held_milli * measured
             self._live_area += len(self._live) * measured
         self._now = to
-        due_ms = self.planner.next_due_ms(self.now_ms)
+        due_ms = self.decider.next_due_ms(self.now_ms)
         while due_ms is not None and due_ms <= self.now_ms:
             if not self._do(c.Tick()).outcome.more:
                 break
@@ -231,7 +231,7 @@ class Churn:
         self._admit()
 
     def _hold_elsewhere(self, request_id: str, asked: _Asked) -> None:
-        placement = self.planner.engine.place(asked.demand)
+        placement = self.decider.engine.place(asked.demand)
         if placement is None:
             return
         hold(self.state.inventory, asked.demand, placement)
@@ -275,13 +275,13 @@ class Churn:
 
     def _admit(self) -> None:
         """Offer along the line what is free, as the writer does between commands."""
-        while self.planner.wants_admission():
+        while self.decider.wants_admission():
             if not self._do(c.Admit(attempts=256)).outcome.more:
                 break
 
     def _do(self, command: c.Command[T]) -> Decision[T]:
-        decision = self.planner.decide(command, self.now_ms)
-        self.planner.carry_out(decision, self.now_ms)
+        decision = self.decider.decide(command, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
         for fact in decision.facts:
             if isinstance(fact, LeaseGranted):
                 self._granted(fact.lease_id)

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import DeviceSpec, NodeSpec
@@ -32,8 +32,8 @@ class Core:
     """A State and a clock. Does what the writer does, without the journal."""
 
     def __init__(self, config: CoreConfig | None = None, *, start_ms: int = 1_000_000_000) -> None:
-        self.planner = Planner(State.fresh(), config)
-        self.state = self.planner.state
+        self.decider = Decider(State.fresh(), config)
+        self.state = self.decider.state
         self.now_ms = start_ms
         self.fresh: list[Fact] = []
         """Facts since the last `take_facts`."""
@@ -50,21 +50,21 @@ class Core:
     def do(self, command: c.Command[T]) -> Decision[T]:
         """Decide and apply."""
         started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
-        decision = self.planner.decide(command, self.now_ms)
+        decision = self.decider.decide(command, self.now_ms)
         self.decide_ns += time.perf_counter_ns() - started
         self.decide_cpu_ns += time.thread_time_ns() - started_cpu
-        self.planner.carry_out(decision, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
         self.fresh += decision.facts
         return decision
 
     def settle(self, attempts: int = 16) -> None:
         """Carry out everything that is due, then admit everything that fits."""
         while True:
-            due_ms = self.planner.next_due_ms(self.now_ms)
+            due_ms = self.decider.next_due_ms(self.now_ms)
             if due_ms is None or due_ms > self.now_ms:
                 break
             self.do(c.Tick())
-        while self.planner.wants_admission():
+        while self.decider.wants_admission():
             started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
             self.do(c.Admit(attempts))
             self.turns_ns.append(time.perf_counter_ns() - started)

@@ -29,8 +29,8 @@ from rich.progress import Progress
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
-from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.candidates import Candidates
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, Placement

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.values.types import NodeSpec
 from aliquot.plan.traces import TraceRequest
 from bench.lib.churn import Churn, ChurnResult, ChurnRules

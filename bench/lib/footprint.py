@@ -110,7 +110,30 @@ def coordinator_and_console(folder: Path) -> dict[str, float]:
             with Started("aliquot.console", "--metrics-port=0", *flags, log=folder / "console.log") as console:
                 console.line("ready ")
                 found |= console.figures("console")
+        with _told("joined"):
+            found |= joined(folder, address)
     return found
+
+
+def joined(folder: Path, address: str) -> dict[str, float]:
+    """An agent on eight simulated cards of NVIDIA's that has joined the pool and has a session."""
+    from aliquot import simgpu  # noqa: PLC0415 - only where there is one
+
+    token = str(folder / "pool.db.access/admin.token")
+    invite = ("node", "invite", "bench", "--json", "-c", address, "--address", address, "--token-file", token)
+    code = f"from aliquot.cli.main import main\nmain({invite!r})"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
+    string = next(word.strip("'\",") for word in said.split() if word.strip("'\",").startswith("alq1."))
+    with simgpu.create(folder / "cards", ["A100-80"] * 8) as scenario:
+        flags = ("--node-name", "bench", "--state-dir", str(folder / "node"))
+        environment = simgpu.environment(scenario.path)
+        command = [sys.executable, "-m", "aliquot.agent", "join", *flags, string]
+        subprocess.run(command, capture_output=True, check=True, env={**os.environ, **environment})
+        places = ("--metrics-port", "0", "--log-json", "--socket", str(folder / "node.sock"))
+        log = folder / "node.log"
+        with Started("aliquot.agent", *flags, *places, log=log, environment=environment) as started:
+            started.logged('"session ')
+            return started.figures("joined")
 
 
 def agent(folder: Path) -> dict[str, float]:

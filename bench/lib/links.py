@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement, Topology
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.replay import capacity_milli, fill, pool_of

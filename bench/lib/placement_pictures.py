@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.nodes import read_nodes

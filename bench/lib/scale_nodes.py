@@ -2,10 +2,10 @@
 
 Part of `scale.py`. Every list is replayed through the real core in simulated time, three times over:
 
-    planner    the pool's own, by the rules that hold where nothing else is declared: room for 93 % of what is asked
+    supply    the pool's own, by the rules that hold where nothing else is declared: room for 93 % of what is asked
                for next, 10 % kept free by ordering ahead
     fixed      the least number of nodes, there from beginning to end, with which the 95th percentile of a list's waits
-               is no longer than the planner's; found by halving
+               is no longer than the supply's; found by halving
     threshold  rules of the HPA kind: every 30 s as many nodes as make what is asked for (held and waiting) a part of
                what there is; down after a time in which less was wanted, and empty nodes only. Six parts and three
                times are tried; the best is the cheapest of those with the shortest 95th percentile of waits
@@ -14,12 +14,12 @@ A node has 8 devices and takes leases 10 minutes after its order; it is paid fro
 in any case. A tenth of the jobs are of a tenant with a guarantee of one node. Jobs that are still waiting at the last
 submission count with the wait that they have had by then. Fields:
 
-    node_hours_saved         1 - node-hours of the planner over those of the fixed number, all lists together
+    node_hours_saved         1 - node-hours of the supply over those of the fixed number, all lists together
     p95_wait_ratio           95th percentile of the waits of all lists over that of the fixed number (1 s at least)
-    node_hours_ratio         node-hours of the planner over those of the best threshold rule
+    node_hours_ratio         node-hours of the supply over those of the best threshold rule
     mean_wait_ratio          mean wait over that of the best threshold rule
     p95_wait_ratio_rules     95th percentile of waits over that of the best threshold rule (1 s at least)
-    p95_wait_s               of the planner
+    p95_wait_s               of the supply
     best_rule                which one that is: per cent, minutes
     guarantees_missed        moments at which a guarantee could not be kept whole, and requests that a guarantee covered
                              and that were not granted within 60 s
@@ -27,7 +27,7 @@ submission count with the wait that they have had by then. Fields:
     reversals_per_node_day   how often a node changed from coming to going, or back: the most for one node and day
     reaction_s               from a step in demand to the order, of 24 steps at different times: the longest
 
-`--curve` prints the rows of the table in docs/capacity.md instead, and `--picture FILE` draws them.
+`--curve` prints the rows of the table in docs/supply.md instead, and `--picture FILE` draws them.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books.capacity import (
-    CapacityPolicy,
-    CapacitySpec,
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseReleasing, LeaseRequeued
+from aliquot.coordinator.core.books.supply import (
     NodeOrdered,
     NodeShape,
     Order,
     OrderChanged,
+    SupplyPolicy,
+    SupplySpec,
     Way,
 )
-from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseReleasing, LeaseRequeued
 from aliquot.coordinator.core.books.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, TenantSpec
 from aliquot.coordinator.core.known.config import CoreConfig
@@ -136,7 +136,7 @@ class Replay:
         jobs: list[Job],
         *,
         fixed: int = 0,
-        planner: tuple[int, int] | None = None,
+        supply: tuple[int, int] | None = None,
         threshold: tuple[int, int] | None = None,
     ) -> None:
         config = CoreConfig(confirm_timeout_ms=10**12, retain_ended_ms=1000, policy="binpack")
@@ -144,7 +144,7 @@ class Replay:
         self.jobs = {job.name: job for job in jobs}
         self.limit = max(sum(job.milli for job in jobs) // (NODE_DEVICES * 1000) + 1, BASE) - BASE
         self.limit = min(self.limit, 64)
-        self.planner, self.threshold = planner, threshold
+        self.supply, self.threshold = supply, threshold
         self.events: list[tuple[int, int, str, int]] = []
         self.outcome = Outcome()
         self.paid_from_ms: dict[str, int] = {}
@@ -162,17 +162,17 @@ class Replay:
         for number in range(fixed or BASE):
             self._arrive(f"base-{number}")
         self.core.do(c.Apply(tenants=((tenant, 0),)))
-        if planner:
+        if supply:
             shape = NodeShape("node", build_node("node", NODE_DEVICES), self.limit, lead_ms=LEAD_MS)
-            policy = CapacityPolicy(
+            policy = SupplyPolicy(
                 act=True,
                 target_wait_ms=TARGET_MS,
-                headroom_permille=planner[1],
-                spare_permille=planner[1],
-                ready_permille=planner[0],
+                headroom_permille=supply[1],
+                spare_permille=supply[1],
+                ready_permille=supply[0],
                 orders_max=64,
             )
-            self.core.do(c.DeclareCapacity(CapacitySpec((shape,), policy)))
+            self.core.do(c.DeclareSupply(SupplySpec((shape,), policy)))
 
     def go(self) -> Outcome:
         """From the first submission to the last."""
@@ -185,7 +185,7 @@ class Replay:
             heapq.heappush(self.events, (first_ms, 3, "", 0))
         while self.events and core.now_ms <= last_ms:
             at_ms, kind, name, run = self.events[0]
-            due_ms = core.planner.next_due_ms(core.now_ms)
+            due_ms = core.decider.next_due_ms(core.now_ms)
             if due_ms is not None and due_ms < at_ms:
                 core.now_ms = max(core.now_ms, due_ms)
             else:
@@ -251,7 +251,7 @@ class Replay:
                 self._ordered(fact.order)
             elif isinstance(fact, OrderChanged) and fact.order.way is Way.REMOVE and not fact.order.open:
                 self._leave(fact.order.node_name)
-        if self.planner:
+        if self.supply:
             for order in core.do(c.TakeOrders("provider", orders_max=64)).outcome:
                 core.do(c.ReportOrder(order.number, "provider", accepted=True))
                 if order.way is Way.ADD:
@@ -294,8 +294,8 @@ class Replay:
                 spare -= 1
 
     def _check(self) -> None:
-        if self.planner:
-            if guarantee_scale(self.core.planner.planning) < MILLIONTHS:
+        if self.supply:
+            if guarantee_scale(self.core.decider.known) < MILLIONTHS:
                 self.outcome.missed += 1
             there = len(self.core.state.nodes) - BASE
             self.outcome.exceeded += there > self.limit
@@ -359,7 +359,7 @@ def _jobs(rows: list[tuple[int, int, int, int]]) -> list[Job]:
 
 
 def like(jobs: list[Job], planned: Outcome) -> Outcome:
-    """The least fixed number of nodes with which waits are no longer than the planner's."""
+    """The least fixed number of nodes with which waits are no longer than the supply's."""
     low, high = BASE, planned.nodes_most + 1
     best: Outcome | None = None
     while low < high or best is None:
@@ -368,7 +368,7 @@ def like(jobs: list[Job], planned: Outcome) -> Outcome:
         if found.p95_s <= planned.p95_s:
             best, high = found, middle
         elif low == high:
-            low, high = low + 1, high * 2  # even the most that the planner had would not do
+            low, high = low + 1, high * 2  # even the most that the supply had would not do
         else:
             low = middle + 1
     return best
@@ -380,7 +380,7 @@ def step_s() -> float:
     for number in range(24):
         before = [(0, 1, 600, 1000)]
         step = [(4_000 + 7 * number, NODE_DEVICES, 3_600, 1000)] * 6
-        replay = Replay(_jobs(before + step + [(9_000, 1, 60, 1000)]), planner=DEFAULT)
+        replay = Replay(_jobs(before + step + [(9_000, 1, 60, 1000)]), supply=DEFAULT)
         slowest = max(slowest, min(replay.go().reactions_s, default=0.0))
     return slowest
 
@@ -416,14 +416,14 @@ def row(way: str, outcome: Outcome) -> Row:
 
 
 def curve(traces: Path) -> list[Row]:
-    """What waits cost, by rules and by the planner's two knobs."""
+    """What waits cost, by rules and by the supply's two knobs."""
     found = lists(traces)
     rows = [row(f"rule {percent} %, {minutes} min", each) for (percent, minutes), each in rules(found).items()]
     for ready, spare in KNOBS:
         outcome = Outcome()
         for jobs in found.values():
-            outcome.add(Replay(jobs, planner=(ready, spare)).go())
-        rows.append(row(f"planner, ready {ready / 10:g} %, spare {spare / 10:g} %", outcome))
+            outcome.add(Replay(jobs, supply=(ready, spare)).go())
+        rows.append(row(f"supply, ready {ready / 10:g} %, spare {spare / 10:g} %", outcome))
     return rows
 
 
@@ -434,12 +434,12 @@ def draw(rows: list[Row], path: Path) -> None:
     axes = figure.subplots()
     for word, label, colour, mark in (
         ("rule", "threshold rules", "#8c8c8c", "o"),
-        ("planner", "the planner", "#3b6fb6", "s"),
+        ("supply", "the supply", "#3b6fb6", "s"),
     ):
         of = [each for each in rows if each.way.startswith(word)]
         axes.scatter([each.hours for each in of], [each.mean_s for each in of], c=colour, marker=mark, label=label)
-        for each in of if word == "planner" else ():
-            axes.annotate(each.way.removeprefix("planner, "), (each.hours, each.mean_s), (4, 4), fontsize=7,
+        for each in of if word == "supply" else ():
+            axes.annotate(each.way.removeprefix("supply, "), (each.hours, each.mean_s), (4, 4), fontsize=7,
                           textcoords="offset points")  # fmt: skip
     axes.set_xlabel("node-hours, all lists")
     axes.set_ylabel("mean wait, s")
@@ -453,14 +453,14 @@ def run(options: argparse.Namespace) -> dict[str, float | str]:
     found = lists(options.traces)
     ours, fixed = Outcome(), Outcome()
     for name, jobs in found.items():
-        planned = Replay(jobs, planner=DEFAULT).go()
+        planned = Replay(jobs, supply=DEFAULT).go()
         held = like(jobs, planned)
         ours.add(planned)
         fixed.add(held)
         if not options.json:
             said = "  ".join(
                 f"{way} {outcome.node_ms / HOUR_MS:.0f} node-hours, p95 wait {outcome.p95_s:.0f} s"
-                for way, outcome in (("planner", planned), ("fixed", held))
+                for way, outcome in (("supply", planned), ("fixed", held))
             )
             print(f"{name:18} {len(jobs):4} jobs  {said}", flush=True)
     by_rule = rules(found)

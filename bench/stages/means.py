@@ -64,7 +64,7 @@ class Card:
     @contextlib.contextmanager
     def pool(self, **settings: str) -> Iterator[LocalPool]:
         """A coordinator, and an agent of this machine's own cards, which may have other settings. Raises `NotRun`."""
-        from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
+        from aliquot.cli.localpool import Layout, LocalPool, PoolSetup, require_pool
         from aliquot.common.errors import AliquotError
 
         self.bench()
@@ -72,7 +72,7 @@ class Card:
         variables = {"ALIQUOT_AGENT_HOSTING_USER": str(os.geteuid())} | settings
         if SIMULATED in os.environ:
             variables |= {SIMULATED: os.environ[SIMULATED], "ALIQUOT_SIMGPU_BACKED": "1"}
-        plan = PoolPlan(
+        plan = PoolSetup(
             real=True,
             listen="127.0.0.1:0",
             metrics_port=0,

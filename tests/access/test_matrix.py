@@ -17,12 +17,12 @@ from aliquot.v1 import (
     admin_pb2,
     admin_pb2_grpc,
     agent_pb2,
-    capacity_pb2,
-    capacity_pb2_grpc,
     enrolment_pb2,
     enrolment_pb2_grpc,
     leases_pb2,
     pool_pb2,
+    supply_pb2,
+    supply_pb2_grpc,
     types_pb2,
 )
 from tests.access.people import OTHER, OWN, People, Person, introduce
@@ -75,12 +75,12 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.Apply": ("manager admin", "admin"),
     "AdminService.Withdraw": ("manager admin", "admin"),
     "AdminService.GetTenancy": (POOL, POOL),
-    "CapacityService.DeclareCapacity": (OPERATORS, OPERATORS),
-    "CapacityService.GetCapacity": (POOL, POOL),
-    "CapacityService.TakeOrders": (OPERATORS, OPERATORS),
-    "CapacityService.ReportOrder": (OPERATORS, OPERATORS),
-    "CapacityService.WithdrawOrder": (OPERATORS, OPERATORS),
-    "CapacityService.ExpectDemand": (OPERATORS, OPERATORS),
+    "SupplyService.DeclareSupply": (OPERATORS, OPERATORS),
+    "SupplyService.GetSupply": (POOL, POOL),
+    "SupplyService.TakeOrders": (OPERATORS, OPERATORS),
+    "SupplyService.ReportOrder": (OPERATORS, OPERATORS),
+    "SupplyService.WithdrawOrder": (OPERATORS, OPERATORS),
+    "SupplyService.ExpectDemand": (OPERATORS, OPERATORS),
     "AdminService.DeclareMaintenance": (OPERATORS, OPERATORS),
     "AdminService.EndMaintenance": (OPERATORS, OPERATORS),
     "AdminService.ListMaintenance": (POOL, POOL),
@@ -113,7 +113,7 @@ BY_THEMSELVES = {"AgentService.Session", "AccessService.Login", "AccessService.D
 
 
 def methods() -> set[str]:
-    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, access_pb2, enrolment_pb2, capacity_pb2)
+    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, access_pb2, enrolment_pb2, supply_pb2)
     return {
         f"{service.name}.{method.name}"
         for file in files
@@ -163,7 +163,7 @@ class _Calls:
             "PoolService": (pool_pb2, None),
             "AdminService": (admin_pb2, admin_pb2_grpc.AdminServiceStub),
             "AccessService": (access_pb2, None),
-            "CapacityService": (capacity_pb2, capacity_pb2_grpc.CapacityServiceStub),
+            "SupplyService": (supply_pb2, supply_pb2_grpc.SupplyServiceStub),
             "EnrolmentService": (enrolment_pb2, enrolment_pb2_grpc.EnrolmentServiceStub),
         }[service]
         stub = who.stub(grpc_module) if grpc_module is not None else who.nodes if module is pool_pb2 else who.access

@@ -14,12 +14,12 @@ from aliquot.v1 import (
     access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
-    capacity_pb2,
-    capacity_pb2_grpc,
     leases_pb2,
     leases_pb2_grpc,
     pool_pb2,
     pool_pb2_grpc,
+    supply_pb2,
+    supply_pb2_grpc,
     types_pb2,
 )
 from tests.access.people import OTHER, OWN, Person, introduce, watching
@@ -177,7 +177,7 @@ READ: dict[str, Any] = {
         pool_pb2.ForecastRequest(),
         *(pool_pb2.ForecastRequest(series=pool_pb2.ForecastSeries(kind="tenant", name=each)) for each in (OWN, OTHER)),
     ],
-    "GetCapacity": lambda of: [capacity_pb2.GetCapacityRequest()],
+    "GetSupply": lambda of: [supply_pb2.GetSupplyRequest()],
     "GetTenancy": lambda of: [admin_pb2.GetTenancyRequest()],
     "ListMaintenance": lambda of: [admin_pb2.ListMaintenanceRequest()],
     "GetInvoice": lambda of: [
@@ -198,7 +198,7 @@ SERVICES = {
         (leases_pb2_grpc.LeaseServiceStub, leases_pb2.DESCRIPTOR.services_by_name["LeaseService"]),
         (pool_pb2_grpc.PoolServiceStub, pool_pb2.DESCRIPTOR.services_by_name["PoolService"]),
         (admin_pb2_grpc.AdminServiceStub, admin_pb2.DESCRIPTOR.services_by_name["AdminService"]),
-        (capacity_pb2_grpc.CapacityServiceStub, capacity_pb2.DESCRIPTOR.services_by_name["CapacityService"]),
+        (supply_pb2_grpc.SupplyServiceStub, supply_pb2.DESCRIPTOR.services_by_name["SupplyService"]),
         (access_pb2_grpc.AccessServiceStub, access_pb2.DESCRIPTOR.services_by_name["AccessService"]),
     )
     for name in [method.name for method in names.methods]

@@ -13,9 +13,10 @@ from aliquot.coordinator.core.books.ledger.entries import EntryKind
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.tenancy.specs import Budget, Period, TenantSpec
+from aliquot.coordinator.core.decider import Decider
+from aliquot.coordinator.core.known import memory
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE
-from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.known.known import FOLDED_AT_ONCE
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import RequestSpec
@@ -32,12 +33,18 @@ CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000, ledger_entri
 USAGE_MAX = 64 + FOLDED_AT_ONCE
 
 
+@pytest.fixture(autouse=True)
+def _little_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a short day would not come to the bound of what is remembered of equal questions."""
+    monkeypatch.setattr(memory, "_REMEMBERED_MAX", 64)
+
+
 class Pool:
     """A core under load, without the checks after each command that would make a long day longer."""
 
     def __init__(self) -> None:
-        self.planner = Planner(State.fresh(), CONFIG)
-        self.state = self.planner.state
+        self.decider = Decider(State.fresh(), CONFIG)
+        self.state = self.decider.state
         self.now_ms = BEGAN_MS
         self._ids = itertools.count(1)
         self.do(c.StartLeading(1))
@@ -53,8 +60,8 @@ class Pool:
         return f"l-{next(self._ids):013d}"
 
     def do(self, command: c.Command[T]) -> T:
-        decision = self.planner.decide(command, self.now_ms)
-        self.planner.carry_out(decision, self.now_ms)
+        decision = self.decider.decide(command, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
         self.state.take_touched()
         return decision.outcome
 
@@ -64,7 +71,7 @@ class Pool:
             if not self.do(c.Tick()).more:
                 break
         for _ in range(100):
-            if not self.planner.wants_admission():
+            if not self.decider.wants_admission():
                 break
             self.do(c.Admit())
 
@@ -109,10 +116,10 @@ class Pool:
 
 
 def kept(pool: Pool) -> Counter[str]:
-    """What a planner holds, by type; but for the latest usage and its sums by the hour, which have their own bounds,
+    """What a decider holds, by type; but for the latest usage and its sums by the hour, which have their own bounds,
     and a log that is cut at a fixed length.
     """
-    found = everything_in(pool.planner)
+    found = everything_in(pool.decider)
     usage = sum(entry.kind is EntryKind.USAGE for entry in pool.state.ledger.entries)
     assert found["Entry"] == len(pool.state.ledger.entries)
     assert usage < USAGE_MAX

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.demo.jobs import JobPlan
+from aliquot.cli.demo.jobs import JobSpec
 from aliquot.cli.localpool import LocalPool
 from aliquot.cli.localpool.children import clean_environment
 from aliquot.cli.top.snapshot import observe
@@ -23,16 +23,16 @@ from tests.polling import eventually
 CARDS = ("--drm", "MI300X,B60", "--ascend", "910B3", "--cut", "0:vir05_1c_16g:100", "--cut", "0:vir10_3c_32g:102")
 """Beside two of NVIDIA's: one of AMD, one of Intel, and two virtual NPUs of one Ascend chip."""
 NEIGHBOURS = (
-    JobPlan("detect", "vision", "0.5(nvidia),16Gi", ("10Gi",)),
-    JobPlan("caption", "vision", "0.5(MI300X),64Gi", ("40Gi",)),
-    JobPlan("upscale", "speech", "0.5(intel),10Gi", ("8Gi",)),
-    JobPlan("translate", "speech", "vir10_3c_32g(ascend:910B3)", ("20Gi",)),
+    JobSpec("detect", "vision", "0.5(nvidia),16Gi", ("10Gi",)),
+    JobSpec("caption", "vision", "0.5(MI300X),64Gi", ("40Gi",)),
+    JobSpec("upscale", "speech", "0.5(intel),10Gi", ("8Gi",)),
+    JobSpec("translate", "speech", "vir10_3c_32g(ascend:910B3)", ("20Gi",)),
 )
 CHEATS = (
-    JobPlan("nvidia", "speech", "0.25(nvidia),6Gi", ("3Gi",), grows_by="2Gi"),
-    JobPlan("amd", "speech", "0.25(amd),16Gi", ("10Gi",), grows_by="8Gi"),
-    JobPlan("intel", "vision", "0.25(intel),4Gi", ("2Gi",), grows_by="1Gi"),
-    JobPlan("npu", "vision", "vir05_1c_16g(ascend)", ("10Gi",), grows_by="4Gi"),
+    JobSpec("nvidia", "speech", "0.25(nvidia),6Gi", ("3Gi",), grows_by="2Gi"),
+    JobSpec("amd", "speech", "0.25(amd),16Gi", ("10Gi",), grows_by="8Gi"),
+    JobSpec("intel", "vision", "0.25(intel),4Gi", ("2Gi",), grows_by="1Gi"),
+    JobSpec("npu", "vision", "vir05_1c_16g(ascend)", ("10Gi",), grows_by="4Gi"),
 )
 OUT_OF_MEMORY = 3
 
@@ -71,7 +71,7 @@ def pool(cards: Path) -> Iterator[Pool]:
         yield connected
 
 
-def start(pool: Pool, plan: JobPlan, cards: Path, logs: Path) -> tuple[HeldLease, subprocess.Popen[bytes], str]:
+def start(pool: Pool, plan: JobSpec, cards: Path, logs: Path) -> tuple[HeldLease, subprocess.Popen[bytes], str]:
     """The lease, the program, and the vendor: on NVIDIA's cards CUDA's program, elsewhere what stands for another."""
     lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, grace_s=5, wait_s=30.0)
     uuid = lease.slices[0].device_uuid

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
+from aliquot.cli.localpool import Layout, LocalPool, PoolSetup
 
 NOTHING_SERVED = {"ALIQUOT_AGENT_HOSTING_SERVICES": "none"}
 """Whatever is installed where the tests run."""
@@ -34,7 +34,7 @@ def real_pool(
     root = Path(tempfile.mkdtemp(prefix="aq-"))
     file = root / "settings.toml"
     file.write_text(coordinator)
-    plan = PoolPlan(
+    plan = PoolSetup(
         nodes=nodes,
         gpus=gpus,
         model=",".join(models),

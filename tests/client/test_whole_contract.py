@@ -18,23 +18,23 @@ from google.protobuf.message_factory import GetMessageClass
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
-from aliquot.client import NodeDeclaration, Pool, access, admin, capacity, health
+from aliquot.client import NodeDeclaration, Pool, access, admin, health, supply
 from aliquot.client._messages import read, write
 from aliquot.client._methods import Method
 from aliquot.v1 import (
     access_pb2,
     admin_pb2,
     agent_pb2,
-    capacity_pb2,
     enrolment_pb2,
     leases_pb2,
     pool_pb2,
+    supply_pb2,
     types_pb2,
 )
 
 SERVICES = [
     service
-    for module in (access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2)
+    for module in (access_pb2, admin_pb2, agent_pb2, supply_pb2, enrolment_pb2, leases_pb2, pool_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 NOT_FOR_CLIENTS = {
@@ -100,16 +100,14 @@ CALLS = {
     "AdminService.GetTenancy": Call(lambda pool: pool.admin.tenancy(), "tenants"),
     "AdminService.RetrySetAside": Call(lambda pool: pool.admin.retry_set_aside(), "set-aside --retry"),
     "AdminService.Forgive": Call(lambda pool: pool.admin.forgive("t"), "forgive t"),
-    "CapacityService.DeclareCapacity": Call(
-        lambda pool: pool.capacity.declare(capacity.CapacitySpec()), "capacity apply FILE"
+    "SupplyService.DeclareSupply": Call(lambda pool: pool.supply.declare(supply.SupplySpec()), "supply apply FILE"),
+    "SupplyService.GetSupply": Call(lambda pool: pool.supply.get(), "supply"),
+    "SupplyService.TakeOrders": Call(lambda pool: pool.supply.take("t"), "supply run --hook true --once"),
+    "SupplyService.ReportOrder": Call(
+        lambda pool: pool.supply.report(1, "t", accepted=True), "", "`supply run` says what came of it"
     ),
-    "CapacityService.GetCapacity": Call(lambda pool: pool.capacity.get(), "capacity"),
-    "CapacityService.TakeOrders": Call(lambda pool: pool.capacity.take("t"), "capacity run --hook true --once"),
-    "CapacityService.ReportOrder": Call(
-        lambda pool: pool.capacity.report(1, "t", accepted=True), "", "`capacity run` says what came of it"
-    ),
-    "CapacityService.WithdrawOrder": Call(lambda pool: pool.capacity.withdraw(1), "capacity cancel 1"),
-    "CapacityService.ExpectDemand": Call(lambda pool: pool.capacity.expect(()), "", "programs forecast"),
+    "SupplyService.WithdrawOrder": Call(lambda pool: pool.supply.withdraw(1), "supply cancel 1"),
+    "SupplyService.ExpectDemand": Call(lambda pool: pool.supply.expect(()), "", "programs forecast"),
     "AdminService.DeclareMaintenance": Call(
         lambda pool: pool.admin.declare_maintenance(admin.MaintenanceWindow("w")),
         "maintenance add w --start 2026-01-01T00:00 --end 2026-01-01T01:00",
@@ -266,7 +264,7 @@ def test_a_person_can_make_it(
 
 FILES = {
     "Nodes": "nodes: [{name: n, devices: [{model: L4}]}]",
-    "Capacity": "shapes: [{name: s, model: L4, devices: 1, max: 1}]",
+    "Supply": "shapes: [{name: s, model: L4, devices: 1, max: 1}]",
 }
 
 
@@ -282,7 +280,7 @@ SAME_AS = {
     "Maintenance": "MaintenanceView",
 }
 DECLARED = {
-    capacity.CapacitySpec,
+    supply.SupplySpec,
     admin.PoolSpec,
     admin.TenantSpec,
     admin.QueueSpec,
@@ -291,7 +289,7 @@ DECLARED = {
 }
 VALUES = [
     pair
-    for module, contract in ((admin, admin_pb2), (access, access_pb2), (capacity, capacity_pb2), (health, pool_pb2))
+    for module, contract in ((admin, admin_pb2), (access, access_pb2), (supply, supply_pb2), (health, pool_pb2))
     for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and kind is not admin.Declarations
     for pair in _kinds(kind, contract)

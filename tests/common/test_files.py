@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from aliquot.cli._nodefile import read_nodes
 from aliquot.cli._poolfile import read_pool_file
-from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.localpool import Layout
+from aliquot.cli.supply.file import read_supply_file
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.own_files import make_private
 from aliquot.plan.traces import read_requests
@@ -117,7 +117,7 @@ def test_lists_of_requests_are_separated_by_whatever_the_spreadsheet_of_a_countr
 def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes, ending: str) -> None:
     path = tmp_path_factory.getbasetemp() / f"any{ending}"
     path.write_bytes(data)
-    for read in (read_nodes, read_pool_file, read_capacity_file, read_requests):
+    for read in (read_nodes, read_pool_file, read_supply_file, read_requests):
         try:
             read(path)
         except AliquotError as error:

@@ -18,13 +18,13 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from aliquot.coordinator.core.evolve import ANY_FACT
 from aliquot.coordinator.core.evolve.snapshot import Snapshot
-from aliquot.v1 import admin_pb2, agent_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2
+from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, local_pb2, pool_pb2, supply_pb2, types_pb2
 
 SAVED = Path(__file__).with_name("saved")
 Shape = dict[str, dict[str, Any]]
 
 _FILES: tuple[FileDescriptor, ...] = tuple(
-    module.DESCRIPTOR for module in (admin_pb2, agent_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2)
+    module.DESCRIPTOR for module in (admin_pb2, agent_pb2, supply_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2)
 )
 _KINDS = {
     number: name.removeprefix("TYPE_").lower()

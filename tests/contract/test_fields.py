@@ -19,7 +19,7 @@ from aliquot.client._messages import write
 from aliquot.client.admin import Amount, Quota
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Reader, Table, Writer
-from aliquot.v1 import admin_pb2, capacity_pb2, types_pb2
+from aliquot.v1 import admin_pb2, supply_pb2, types_pb2
 
 for package in (aliquot.client, aliquot.coordinator.wire):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
@@ -28,7 +28,7 @@ importlib.import_module("aliquot.agent.wire")
 TABLES = list(Table.all)
 READABLE: dict[type[Message], Message] = {
     admin_pb2.QuotaWindow: admin_pb2.QuotaWindow(when="weekdays"),
-    capacity_pb2.NodeShape: capacity_pb2.NodeShape(name="a", model="A100-80", devices=1, nodes_max=1),
+    supply_pb2.NodeShape: supply_pb2.NodeShape(name="a", model="A100-80", devices=1, nodes_max=1),
 }
 """Messages that mean nothing while they are empty, with the least that can be read."""
 

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.books.maintenance import WindowSpec
 from aliquot.coordinator.core.books.tenancy.limits import capacity_kept
 from aliquot.coordinator.core.books.tenancy.specs import Budget, Period, QueueSpec, TenantSpec
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.rules.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.state import State
@@ -145,7 +145,7 @@ def recounted(state: State, now_ms: int) -> object:
         place = state.lines.place_of(lease_id)
         assert place is not None
         waiting.update([("t", place.tenant), *(("q", name) for name in state.tenancy.path(place.queue))])
-    capacity = whole_pool(Planning(state, CoreConfig()))
+    capacity = whole_pool(Known(state, CoreConfig()))
     accounts = {
         key: (
             account.share_milli,
@@ -158,7 +158,7 @@ def recounted(state: State, now_ms: int) -> object:
     }
     return (
         accounts,
-        guarantee_scale(Planning(state, CoreConfig())),
+        guarantee_scale(Known(state, CoreConfig())),
         capacity_kept(state.inventory, [name for name, node in state.nodes.items() if node.counted_on]),
         set(state.holds),
         set(state.windows),
@@ -191,9 +191,7 @@ def told(view: View, tenancy: TenancyView, state: State) -> object:
 
 
 def fair_share_of(state: State, key: tuple[str, str]) -> int:
-    return fair_share(
-        state.tenancy, state.tenancy.accounts[key], whole_pool(Planning(state, CoreConfig())), state.now_ms
-    )
+    return fair_share(state.tenancy, state.tenancy.accounts[key], whole_pool(Known(state, CoreConfig())), state.now_ms)
 
 
 @pytest.mark.no_cover  # would more than double its time

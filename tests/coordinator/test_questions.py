@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import planner
+from aliquot.coordinator.core import decider
 from aliquot.coordinator.core.books.tenancy.specs import TenantSpec
 from aliquot.coordinator.core.commands.queries import DryRun, Explain, ExplainLease, Query
 from aliquot.coordinator.core.decide import answer, decide
@@ -45,8 +45,8 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return note
 
-    monkeypatch.setattr(planner, "decide", noted("c", decide))
-    monkeypatch.setattr(planner, "answer", noted("q", answer))
+    monkeypatch.setattr(decider, "decide", noted("c", decide))
+    monkeypatch.setattr(decider, "answer", noted("q", answer))
     return happened
 
 
@@ -98,7 +98,7 @@ async def test_questions_have_the_time_in_which_commands_wait_for_one_another(
     async with writing(journal, WriterConfig(linger_ms=FOREVER_MS), steps_of(100_000)) as made:
         await crowd(made, journal)
         monkeypatch.setattr(committer, "_CROWD", 0)  # as it stays, however few share a commit
-        loop, really, numbers = asyncio.get_running_loop(), vars(planner)["decide"], itertools.count()
+        loop, really, numbers = asyncio.get_running_loop(), vars(decider)["decide"], itertools.count()
 
         def submit_next() -> None:
             made.submit(c.DeclareNode(node(f"more-{next(numbers)}")))
@@ -109,7 +109,7 @@ async def test_questions_have_the_time_in_which_commands_wait_for_one_another(
                 loop.call_soon(submit_next)
             return really(state, subject, now_ms)
 
-        monkeypatch.setattr(planner, "decide", decide_then_submit)
+        monkeypatch.setattr(decider, "decide", decide_then_submit)
         order.clear()
         asked = storm(made, 300)
         submit_next()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import planner
+from aliquot.coordinator.core import decider
 from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.wire.calls import in_turns
 from aliquot.coordinator.writing.interfaces import WriterConfig
@@ -42,7 +42,7 @@ async def test_a_read_is_answered_after_the_turn_in_which_it_came(monkeypatch: p
 
     a_command_a_turn = itertools.count(0, TURN_MS * 1_000_000).__next__
     async with writing(HeldJournal(), WriterConfig(turn_ms=TURN_MS), a_command_a_turn) as made:
-        monkeypatch.setattr(planner, "decide", decide_while_somebody_comes)
+        monkeypatch.setattr(decider, "decide", decide_while_somebody_comes)
         await asyncio.gather(*(made.submit(c.DeclareNode(node(f"more-{number}"))) for number in range(20)))
     assert decided == list(range(19, -1, -1))
     assert left == [decided[2]]

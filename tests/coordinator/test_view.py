@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import LeaseState
-from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, RequestSpec
@@ -44,8 +44,8 @@ class World:
     """A State, and a View that hears of it group by group."""
 
     def __init__(self) -> None:
-        self.planner = Planner(State.fresh())
-        self.state = self.planner.state
+        self.decider = Decider(State.fresh())
+        self.state = self.decider.state
         self.view = View()
         self.now_ms = 1_000
         self.made = 0
@@ -53,10 +53,10 @@ class World:
 
     def carry_out(self, command: c.Command[Any]) -> None:
         try:
-            decision = self.planner.decide(command, self.now_ms)
+            decision = self.decider.decide(command, self.now_ms)
         except DomainError:
             return
-        self.planner.carry_out(decision, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
 
     def step(self, step: tuple[object, ...]) -> None:
         match step:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.writing.command_queue import CommandQueue
 from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.open_group import OpenGroup
@@ -31,33 +31,33 @@ def a_day_with_a_limit() -> Books:
     return books
 
 
-def turn(planner: Planner, commands: Sequence[c.Command[object]], now_ms: int) -> list[str]:
+def turn(decider: Decider, commands: Sequence[c.Command[object]], now_ms: int) -> list[str]:
     """The facts of one turn, by name."""
     queue = CommandQueue(Silent(), lambda: 0, WriterConfig(), wake=lambda: None)
     for command in commands:
         queue.add(command, "", linger=False)
     group = OpenGroup()
-    queue.take_turn(planner, group, now_ms)
+    queue.take_turn(decider, group, now_ms)
     queue.end()
     return [type(fact).__name__ for fact in group.facts]
 
 
 async def test_a_leader_leads_before_it_puts_windows_in_force_and_then_decides() -> None:
     state = from_snapshot(to_snapshot(a_day_with_a_limit().state))
-    planner = Planner(state, CoreConfig())
+    decider = Decider(state, CoreConfig())
     asked: list[c.Command[object]] = [c.StartLeading(2), c.Allocate("l-late", request(1000, tenant="a"))]
-    facts = turn(planner, asked, MONDAY_7H_MS + 90 * 60_000)
+    facts = turn(decider, asked, MONDAY_7H_MS + 90 * 60_000)
     assert facts[0] == "LeaderStarted"
     assert facts.index("QuotasInForce") < facts.index("LeaseQueued")
-    assert not planner.quotas_move(MONDAY_7H_MS + 90 * 60_000)
+    assert not decider.quotas_move(MONDAY_7H_MS + 90 * 60_000)
 
 
 async def test_nothing_comes_between_an_edge_and_what_is_decided_at_that_time() -> None:
-    planner = Planner(a_day_with_a_limit().state, CoreConfig())
-    before = turn(planner, [c.Allocate("l-1", request(1000, tenant="a"))], MONDAY_7H_MS + HOUR_MS - 1)
+    decider = Decider(a_day_with_a_limit().state, CoreConfig())
+    before = turn(decider, [c.Allocate("l-1", request(1000, tenant="a"))], MONDAY_7H_MS + HOUR_MS - 1)
     assert "LeaseGranted" in before
-    after = turn(planner, [c.Allocate("l-2", request(1000, tenant="a"))], MONDAY_7H_MS + HOUR_MS)
+    after = turn(decider, [c.Allocate("l-2", request(1000, tenant="a"))], MONDAY_7H_MS + HOUR_MS)
     assert after == ["QuotasInForce", "LeaseQueued"]
-    in_the_evening = turn(planner, [], MONDAY_7H_MS + 11 * HOUR_MS)
+    in_the_evening = turn(decider, [], MONDAY_7H_MS + 11 * HOUR_MS)
     assert in_the_evening[0] == "QuotasInForce"
     assert "LeaseGranted" in in_the_evening

@@ -12,10 +12,10 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.evolve import ANY_FACT, evolve
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Admits, Demand, DeviceSpec, NodeSpec, RequestSpec
@@ -72,20 +72,20 @@ class Books:
         self.do(c.StartLeading(1))
 
     def start(self, state: State) -> None:
-        """Go on with this State, and a planner that remembers nothing."""
+        """Go on with this State, and a decider that remembers nothing."""
         self.state = state
-        self.planner = Planner(state, self.config)
+        self.decider = Decider(state, self.config)
 
     def do(self, command: c.Command[T]) -> Decision[T]:
         """Decide and apply, then check everything. What windows of quotas say by now is put in force first."""
-        if self.planner.quotas_move(self.now_ms) and not isinstance(command, c.MoveQuotas | c.StartLeading):
+        if self.decider.quotas_move(self.now_ms) and not isinstance(command, c.MoveQuotas | c.StartLeading):
             self.do(c.MoveQuotas())
         before = contents(self.state)
         try:
-            decision = self.planner.decide(command, self.now_ms)
+            decision = self.decider.decide(command, self.now_ms)
         finally:
             assert contents(self.state) == before, f"deciding {type(command).__name__} changed books or indexes"
-        self.planner.carry_out(decision, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
         self.facts += decision.facts
         check(self.state)
         return decision
@@ -93,7 +93,7 @@ class Books:
     def ask(self, query: Query[T]) -> T:
         """Answer a question, which must change nothing."""
         before = contents(self.state)
-        found = self.planner.answer(query, self.now_ms)
+        found = self.decider.answer(query, self.now_ms)
         assert contents(self.state) == before, "answering changed books or indexes"
         check(self.state)
         return found
@@ -106,7 +106,7 @@ class Books:
 
     def tell(self, fact: Fact) -> None:
         """Let something have happened."""
-        self.planner.carry_out(Decision((fact,)), self.now_ms)
+        self.decider.carry_out(Decision((fact,)), self.now_ms)
         self.facts.append(fact)
         check(self.state)
 
@@ -116,7 +116,7 @@ class Books:
         while True:
             if not self.do(c.Tick()).outcome.more:
                 break
-        while self.planner.wants_admission():
+        while self.decider.wants_admission():
             steps += 1
             assert steps < SETTLE_STEPS_MAX, f"the core goes in circles: {self.facts[-6:]}"
             if not self.do(c.Admit()).outcome.more:

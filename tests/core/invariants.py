@@ -272,7 +272,7 @@ def _check_windows_of_quotas(state: State) -> None:
 
 def _check_capacity(state: State) -> None:
     """No node is ordered twice at a time, and one that is being taken away holds nothing new."""
-    books = state.capacity
+    books = state.supply
     names = [(order.way, order.node_name) for order in books.orders.values()]
     require(len(names) == len(set(names)), "a node is ordered twice")
     for order in books.orders.values():

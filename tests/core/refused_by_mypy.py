@@ -9,11 +9,11 @@ from __future__ import annotations
 from aliquot.coordinator.core.books.ledger.ledger import Ledger
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import WaitingLines
 
 
-def books(state: Planning) -> None:
+def books(state: Known) -> None:
     """Records, and what holds them."""
     state.seq = 1  # type: ignore[misc]
     del state.leases["l-1"]  # type: ignore[attr-defined]
@@ -24,7 +24,7 @@ def books(state: Planning) -> None:
     state.leases["l-1"].arrival = 1  # type: ignore[misc]
 
 
-def indexes(state: Planning) -> None:
+def indexes(state: Known) -> None:
     """Who waits, what is used, what is reserved where."""
     state.ready_holds["l-1"] = None  # type: ignore[index]
     state.lines = WaitingLines(state.tenancy)  # type: ignore[misc]

@@ -22,8 +22,8 @@ from aliquot.coordinator.core.books.access import (
     Token,
 )
 from aliquot.coordinator.core.books.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash, to_snapshot
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import (
     DomainError,
@@ -42,26 +42,26 @@ GRANTS = st.builds(Grant, st.sampled_from(list(Role)), TENANTS)
 
 
 class Pool:
-    """A planner whose commands come from named callers."""
+    """A decider whose commands come from named callers."""
 
     def __init__(self) -> None:
-        self.planner = Planner(State.fresh())
+        self.decider = Decider(State.fresh())
         self.now_ms = 1_000
 
     def do(self, command: c.Command[T]) -> T:
-        decision = self.planner.decide(command, self.now_ms)
-        self.planner.carry_out(decision, self.now_ms)
+        decision = self.decider.decide(command, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
         return decision.outcome
 
     def token(self, principal: str, *grants: Grant, by: Actor = SELF, number: int = 0, expires_ms: int = 0) -> Actor:
-        number = number or len(self.planner.state.access.tokens) + 1
+        number = number or len(self.decider.state.access.tokens) + 1
         token = Token(f"{number:012x}", bytes(32), principal, 0, expires_ms)
         self.do(c.IssueToken(by, token, grants))
         return Actor(principal, token.token_id)
 
     @property
     def access(self) -> AccessBooks:
-        return self.planner.state.access
+        return self.decider.state.access
 
 
 @pytest.fixture
@@ -212,13 +212,13 @@ def test_the_coordinators_own_socket_gives_a_token_where_every_bound_is_reached(
 def test_principals_and_tokens_survive_a_snapshot(pool: Pool) -> None:
     pool.token("ann", Grant(Role.USER, "a"), expires_ms=2_000)
     pool.do(c.OnBehalf(Actor("boss"), "x", c.GrantRole(SELF, "bob", Grant(Role.VIEWER))))
-    state = pool.planner.state
+    state = pool.decider.state
     encoded = msgspec.msgpack.encode(to_snapshot(state))
     again = from_snapshot(msgspec.msgpack.decode(encoded, type=type(to_snapshot(state))))
     assert state_hash(again) == state_hash(state)
     assert again.access.tokens_of == state.access.tokens_of
-    planner = Planner(again)
-    assert planner.next_due_ms(2_000 + EXPIRED_KEPT_MS - 1) == 2_000 + EXPIRED_KEPT_MS
+    decider = Decider(again)
+    assert decider.next_due_ms(2_000 + EXPIRED_KEPT_MS - 1) == 2_000 + EXPIRED_KEPT_MS
 
 
 # -- sessions
@@ -276,10 +276,10 @@ def test_a_session_brings_its_roles_and_ends_with_them(pool: Pool) -> None:
 def test_what_nobody_can_vouch_for(
     pool: Pool, principal: str, by: Actor, grants: tuple[Grant, ...], expires_ms: int
 ) -> None:
-    before = state_hash(pool.planner.state)
+    before = state_hash(pool.decider.state)
     with pytest.raises(DomainError):
         session(pool, principal, *grants, number=60, by=by, expires_ms=expires_ms)
-    assert state_hash(pool.planner.state) == before
+    assert state_hash(pool.decider.state) == before
 
 
 def test_the_oldest_of_too_many_sessions_goes_and_nothing_else(pool: Pool) -> None:
@@ -289,8 +289,8 @@ def test_the_oldest_of_too_many_sessions_goes_and_nothing_else(pool: Pool) -> No
         session(pool, "ann", Grant(Role.USER, "a"), number=number, expires_ms=50_000)
     left = set(pool.access.tokens_of["ann"])
     assert left == {f"{number:012x}" for number in range(103, 103 + SESSIONS_PER_PRINCIPAL_MAX)} | {kept.token_id}
-    again = from_snapshot(to_snapshot(pool.planner.state))
-    assert state_hash(again) == state_hash(pool.planner.state)
+    again = from_snapshot(to_snapshot(pool.decider.state))
+    assert state_hash(again) == state_hash(pool.decider.state)
 
 
 def test_what_a_session_brings_is_not_made_to_last(pool: Pool) -> None:
@@ -319,7 +319,7 @@ def test_tokens_that_a_session_made_end_with_it_whoever_they_are_of(pool: Pool) 
         with pytest.raises(RoleMissing, match="outlast"):
             pool.do(c.GrantRole(made, "bob", Grant(Role.USER, "a")))
     lasting = pool.token("ci", number=73)
-    state = from_snapshot(to_snapshot(pool.planner.state))
+    state = from_snapshot(to_snapshot(pool.decider.state))
     assert state.access.tokens_by == pool.access.tokens_by
     ended = pool.do(c.RevokeTokens(SELF, (opened.token_id,)))
     assert {token.token_id for token in ended} == {opened.token_id, of_ci.token_id, again.token_id}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books.capacity import CapacityPolicy, CapacitySpec, NodeShape, Way
 from aliquot.coordinator.core.books.demand import ExpectedUse, Forecast
 from aliquot.coordinator.core.books.maintenance import WindowSpec
+from aliquot.coordinator.core.books.supply import NodeShape, SupplyPolicy, SupplySpec, Way
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import DomainError
@@ -228,12 +228,12 @@ class PoolMachine(BooksMachine):
 
     @rule(act=st.booleans(), least=st.integers(0, 1), machines=st.sampled_from([(), ("two", "three")]))
     def offer_nodes(self, act: bool, least: int, machines: tuple[str, ...]) -> None:
-        policy = CapacityPolicy(
+        policy = SupplyPolicy(
             act=act, target_wait_ms=5_000, idle_ms=10_000, keep_ms=10_000, rest_ms=60_000, late_ms=30_000
         )
         made = NodeShape("made", node("made", 2), 2, nodes_min=least, lead_ms=5_000, price_micro=1_000_000)
         woken = NodeShape("woken", SPECS["two"], len(machines), machines=machines)
-        self.refused(c.DeclareCapacity(CapacitySpec((made, *((woken,) if machines else ())), policy)))
+        self.refused(c.DeclareSupply(SupplySpec((made, *((woken,) if machines else ())), policy)))
 
     @rule(
         taker=st.sampled_from(["a", "b"]),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.planner import Planner
 from tests.core.harness import Books, node, request
 
 
@@ -36,7 +36,7 @@ def test_equal_prices_place_equally_after_a_restart() -> None:
     restored = books.restored()
     for share in (810, 100, 1000, 250):
         demand = request(share).demand
-        assert Planner(restored).engine.place(demand) == books.planner.engine.place(demand)
+        assert Decider(restored).engine.place(demand) == books.decider.engine.place(demand)
 
 
 def test_what_arrives_is_counted_for_the_learner() -> None:

@@ -50,9 +50,9 @@ def work_off(books: Books) -> int:
     """What the writer does in one moment: how often deciding failed until there was nothing more to do."""
     failed = 0
     for _ in range(ROUNDS_MAX):
-        due_ms = books.planner.next_due_ms(books.now_ms)
+        due_ms = books.decider.next_due_ms(books.now_ms)
         is_due = due_ms is not None and due_ms <= books.now_ms
-        if not is_due and not books.planner.wants_admission():
+        if not is_due and not books.decider.wants_admission():
             return failed
         try:
             books.do(c.Tick() if is_due else c.Admit())
@@ -83,13 +83,13 @@ def poison(monkeypatch: pytest.MonkeyPatch, is_poisoned: Callable[[str], bool]) 
 
 
 def set_aside(books: Books) -> list[Trouble]:
-    return [trouble for trouble in books.planner.troubles() if trouble.set_aside]
+    return [trouble for trouble in books.decider.troubles() if trouble.set_aside]
 
 
 def forgotten(books: Books) -> None:
     """No failure is remembered, so that nothing is decided the slow way."""
-    books.planner.next_due_ms(books.now_ms)
-    assert not books.planner.planning.memory.troubles
+    books.decider.next_due_ms(books.now_ms)
+    assert not books.decider.known.memory.troubles
 
 
 def three_wait(books: Books) -> tuple[Lease, Lease, Lease]:
@@ -158,7 +158,7 @@ def test_what_failed_and_was_released_meanwhile_is_forgotten(books: Books, monke
     bad, _, _ = three_wait(books)
     poison(monkeypatch, lambda lease_id: lease_id == bad.lease_id)
     assert work_off(books) == 1
-    assert [trouble.work.subject for trouble in books.planner.troubles(bad.lease_id)] == [bad.lease_id]
+    assert [trouble.work.subject for trouble in books.decider.troubles(bad.lease_id)] == [bad.lease_id]
     assert not set_aside(books)
     books.do(c.Release(bad.lease_id))
     forgotten(books)
@@ -310,8 +310,8 @@ def test_a_hold_that_was_looked_at_is_not_blamed_for_what_fails_after_it(monkeyp
 
     monkeypatch.setattr(admission, "start_pass", start_pass)
     assert work_off(books) == 1
-    assert not books.planner.troubles(high.lease_id)
-    (trouble,) = books.planner.troubles()
+    assert not books.decider.troubles(high.lease_id)
+    (trouble,) = books.decider.troubles()
     assert trouble.work == ORDER
     books.report(low, c.ReportStatus.GONE)
     pass_time(books, 1)
@@ -338,7 +338,7 @@ def test_those_that_rest_are_passed_over_a_bounded_number_in_one_attempt(
     books.settle()
     bad = {lease.lease_id for lease in equals}
     poison(monkeypatch, lambda lease_id: lease_id in bad)
-    books.planner.planning.memory.troubles._known.update(  # as if all of them had failed before
+    books.decider.known.memory.troubles._known.update(  # as if all of them had failed before
         {
             key: Trouble(key, "Broken", TRIES_MAX, books.now_ms, 0)
             for key in (WorkKey(WorkKind.ADMISSION, lease_id) for lease_id in bad)
@@ -375,7 +375,7 @@ def test_a_timer_that_is_gone_is_forgotten(books: Books, monkeypatch: pytest.Mon
     assert work_off(books) == 1
     books.do(c.Release(lease.lease_id))
     forgotten(books)
-    assert books.planner.next_due_ms(books.now_ms) != books.now_ms
+    assert books.decider.next_due_ms(books.now_ms) != books.now_ms
 
 
 class Subject(str):
@@ -407,7 +407,7 @@ def test_what_is_due_next_is_known_without_a_look_at_all_timers(books: Books, mo
         for count in range(number):
             books.state.timers.add(books.now_ms + 40_000 + 10 * count, Due.CONFIRM, Subject(f"{number}-{count}"))
         Subject.looks = 0
-        assert books.planner.next_due_ms(books.now_ms) == books.now_ms + REST_FIRST_MS
-        assert [trouble.work.subject for trouble in books.planner.troubles(lease.lease_id)] == [lease.lease_id]
+        assert books.decider.next_due_ms(books.now_ms) == books.now_ms + REST_FIRST_MS
+        assert [trouble.work.subject for trouble in books.decider.troubles(lease.lease_id)] == [lease.lease_id]
         looks.append(Subject.looks)
     assert looks[0] == looks[1]

@@ -104,7 +104,7 @@ async def test_the_planner_of_nodes_is_told_what_is_expected_of_each_class_while
     for hour in range(760, 1000):
         milli = 40_000 if 8 <= hour % 24 < 20 else 10_000
         books.state.demand.hours[hour - 760] = ((WHOLE, milli), ("class/night/shift/A100-80", milli))
-    known = books.planner.planning.memory.part(Forecasts, Forecasts)
+    known = books.decider.known.memory.part(Forecasts, Forecasts)
     assert await forecaster(books).forecast_once()
     assert list(known.of(books.now_ms)) == [("night/shift", "A100-80")]
     noon_ms = (1000 + (12 - 1000 % 24) % 24) * HOUR_MS

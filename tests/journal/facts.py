@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, RequestSpec
@@ -22,13 +22,13 @@ class Story:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.planner = Planner(State.fresh())
-        self.state = self.planner.state
+        self.decider = Decider(State.fresh())
+        self.state = self.decider.state
         self.now_ms = 1_000
 
     def go_on_with(self, state: State) -> None:
-        """What was read again, by a planner that remembers nothing."""
-        self.planner = Planner(state)
+        """What was read again, by a decider that remembers nothing."""
+        self.decider = Decider(state)
         self.state = state
 
     def tell(self, *commands: c.Command[Any]) -> None:
@@ -37,8 +37,8 @@ class Story:
         facts: list[Fact] = []
         for command in commands:
             self.now_ms += 1
-            decision = self.planner.decide(command, self.now_ms)
-            self.planner.carry_out(decision, self.now_ms)
+            decision = self.decider.decide(command, self.now_ms)
+            self.decider.carry_out(decision, self.now_ms)
             facts += decision.facts
         self.journal.commit(Group(first, tuple(facts)))
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aliquot.cli.main import main
 from aliquot.client import AsyncPool, DeviceDeclaration, NodeDeclaration, WaitUntil
-from aliquot.client.capacity import CapacityPolicy, CapacitySpec, NodeOrder, NodeShape, OrderState, OrderWay
+from aliquot.client.supply import NodeOrder, NodeShape, OrderState, OrderWay, SupplyPolicy, SupplySpec
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import ordering
@@ -77,7 +77,7 @@ class Place:
 
     async def now(self) -> NodeOrder:
         """The order, as it is now."""
-        found = await self.sdk.capacity.get(advice=False)
+        found = await self.sdk.supply.get(advice=False)
         return next(one for one in (*found.orders, *found.closed) if one.number == self.order.number)
 
     def provisioning(self, *conditions: tuple[str, str]) -> None:
@@ -99,11 +99,11 @@ async def place() -> AsyncIterator[Place]:
         await sdk.declare([NodeDeclaration("own", [DeviceDeclaration("A100-80")], agentless=True)])
         await sdk.allocate("1", until=WaitUntil.GRANTED, detached=True)
         waiting = await sdk.allocate("1", until=WaitUntil.GRANTED, wait_s=0.01, detached=True)
-        policy = CapacityPolicy(act=True, target_wait_s=60, spare_permille=0, ready_permille=0)
-        await sdk.capacity.declare(CapacitySpec((SHAPE,), policy))
+        policy = SupplyPolicy(act=True, target_wait_s=60, spare_permille=0, ready_permille=0)
+        await sdk.supply.declare(SupplySpec((SHAPE,), policy))
 
         async def ordered() -> NodeOrder | None:
-            return next(iter((await sdk.capacity.get(advice=False)).orders), None)
+            return next(iter((await sdk.supply.get(advice=False)).orders), None)
 
         order = await eventually(ordered, "a node is ordered")
         yield Place(api, sdk, pool.address, client, waiting.lease_id, order)
@@ -151,13 +151,13 @@ async def test_an_order_that_is_not_wanted_any_more_takes_its_placeholder_with_i
     async with place() as at:
         carrier = at.carrier()
         await carrier.look()
-        await at.sdk.capacity.withdraw(at.order.number)
+        await at.sdk.supply.withdraw(at.order.number)
         await carrier.look()
         assert [one["spec"]["replicas"] for one in at.placeholders()] == [0]
 
         async def cancelled() -> bool:
             await carrier.look()
-            found = await at.sdk.capacity.get(advice=False)
+            found = await at.sdk.supply.get(advice=False)
             return any(one.way is OrderWay.REMOVE and one.state is OrderState.DONE for one in found.closed)
 
         await eventually(cancelled, "what might have come is cancelled")

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.tenancy.specs import Budget, Period
 from aliquot.coordinator.core.deciding import ledger as ledger_deciding
 from aliquot.coordinator.core.evolve.snapshot import state_hash
-from aliquot.coordinator.core.known import planning
+from aliquot.coordinator.core.known import known
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import PeriodClosed
 from tests.core.harness import GIB, Books, node, request
@@ -135,7 +135,7 @@ def test_budgets_know_what_was_folded(
 @pytest.mark.no_cover  # would more than double its time
 def test_the_core_keeps_so_many_entries_and_folds_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = 32
-    for module in (planning, ledger_deciding):
+    for module in (known, ledger_deciding):
         monkeypatch.setattr(module, "FOLDED_AT_ONCE", at_once)
     books = Books(CoreConfig(ledger_entries_max=10))
     books.now_ms = BEGAN_MS

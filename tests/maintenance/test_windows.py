@@ -115,7 +115,7 @@ def test_what_did_not_fit_last_is_remembered_however_much_else_did_not(monkeypat
     assert s.ask(request(1000, count=2, time_limit_ms=30 * MINUTE)).state is LeaseState.GRANTED
     for share in (100, 200, 300):
         assert s.ask(request(share, time_limit_ms=30 * MINUTE)).waiting
-    remembered = s.books.planner.planning.memory.full_before
+    remembered = s.books.decider.known.memory.full_before
     assert request(300).demand in remembered
     assert len(remembered) <= 2
 

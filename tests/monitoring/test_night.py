@@ -103,7 +103,7 @@ class Woken:
             code = main(words[1:])
         # `why` also tells by its code that a request waits, `doctor` that there is a problem (here: no card); of nodes
         # nobody has ordered any here.
-        none_ordered = words[1:3] == ["capacity", "cancel"] and "there is no order" in err.getvalue()
+        none_ordered = words[1:3] == ["supply", "cancel"] and "there is no order" in err.getvalue()
         assert code == 0 or words[1] in {"why", "doctor"} or none_ordered, f"{line}: {err.getvalue()}"
         return out.getvalue()
 

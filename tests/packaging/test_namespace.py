@@ -33,6 +33,12 @@ def test_every_leaf_package_ships_its_types() -> None:
     assert [leaf for leaf in leaf_packages() if not (leaf / "py.typed").is_file()] == []
 
 
+def test_no_stub_is_left_of_a_message_file_that_is_gone() -> None:
+    stubs = [path for root in source_roots() for path in root.rglob("*_pb2.py")]
+    assert stubs
+    assert [path for path in stubs if not path.with_name(f"{path.name.removesuffix('_pb2.py')}.proto").exists()] == []
+
+
 def test_every_package_says_why_it_exists() -> None:
     # A folder without __init__.py would also be left out of the layers.
     inits = [folder / "__init__.py" for folder in python_folders()]

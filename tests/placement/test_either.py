@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement import Engine, Reason, accelerated, make_policy
+from aliquot.coordinator.core.placement import Engine, Reason, machine_code, make_policy
 from aliquot.coordinator.core.placement.index import ScoreIndex
 from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.survey import survey
@@ -274,7 +274,7 @@ def test_any_pool_and_any_requests(
     """Cached scores decide as a full scan does; what is held is what the device's kind says; nothing that fits is
     refused; and a part that either may serve waits for nothing that anybody else would get.
     """
-    accelerated.warm_up()
+    machine_code.warm_up()
     inventory = pool(*specs)
     decides, oracle = engine(inventory, policy), engine(inventory, policy, full_scan=True)
     table = learn_prices({mix_type(EIGHTH): 3, mix_type(SMALL): 2, mix_type(Demand()): 1}, 1, class_totals(inventory))

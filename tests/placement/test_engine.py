@@ -14,7 +14,7 @@ import pytest
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, accelerated, make_policy
 from aliquot.coordinator.core.placement import index as cached
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, Topology
 from bench.lib.published import BestFit, DotProd, Fgd

@@ -11,6 +11,7 @@ from aliquot.coordinator.core.books.leases.facts import LeaseGranted
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, SliceState
 from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.commands import ReportStatus
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement.move_budget import (
@@ -21,7 +22,6 @@ from aliquot.coordinator.core.placement.move_budget import (
     SAVED_PERMILLE,
     MoveBudget,
 )
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.values.types import Demand
 from tests.core.harness import Books, node, request
 
@@ -40,7 +40,7 @@ class Pool:
             else:
                 self.books.connect(node(name, 2))
         self.agentless = agentless
-        self.books.planner.engine.moves = MoveBudget(permille=10_000)
+        self.books.decider.engine.moves = MoveBudget(permille=10_000)
 
     def run(self, share: int = 300, **more: object) -> Lease:
         """A lease that runs."""
@@ -145,7 +145,7 @@ def test_nobody_is_moved_twice_in_a_row() -> None:
 
 def test_without_moves_saved_up_nobody_is_moved() -> None:
     pool = Pool()
-    pool.books.planner.engine.moves = MoveBudget()
+    pool.books.decider.engine.moves = MoveBudget()
     leases = [pool.run(movable=True) for _ in range(2)]
     assert pool.ask().state is LeaseState.QUEUED
     assert all(pool.books.again(lease).state is LeaseState.ACTIVE for lease in leases)
@@ -187,14 +187,14 @@ def test_at_most_one_in_a_hundred_live_leases_moves_in_a_lifetime(live: int, tur
 
 def test_what_waits_or_is_refused_earns_nothing_and_a_restart_begins_with_nothing_saved() -> None:
     pool = Pool()
-    budget = pool.books.planner.engine.moves = MoveBudget(permille=1_000)
+    budget = pool.books.decider.engine.moves = MoveBudget(permille=1_000)
     for _ in range(2):
         pool.run()
     for _ in range(3):
         assert pool.books.allocate(request(count=2, ttl_ms=0)).state is LeaseState.QUEUED
     pool.books.settle()
     assert budget.available == 2
-    again = Planner(pool.books.replayed(), pool.books.config)
+    again = Decider(pool.books.replayed(), pool.books.config)
     again.wants_admission()
     assert again.engine.moves.available == 0
 

@@ -19,9 +19,9 @@ from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.books.maintenance import WindowSpec
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, TenantSpec
 from aliquot.coordinator.core.commands.queries import Fits
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement.survey import NodeFit
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import (
     DomainError,
@@ -342,7 +342,7 @@ def test_the_best_node_is_where_the_engine_would_place() -> None:
         demand = msgspec.structs.replace(histories.random_demand(rng), gang_size=1, spread_domains=False)
         found = fits(books, RequestSpec(demand, "a"))
         best = max((fit.score for fit in found.values()), default=0)
-        placement = books.planner.engine.place(demand)
+        placement = books.decider.engine.place(demand)
         assert (placement is None) == (best == 0)
         if placement is not None:
             assert found[placement.node_ids[0]].score == best
@@ -382,7 +382,7 @@ def agree(books: Books, spec: RequestSpec, rng: random.Random) -> None:
     granted = [node_id for node_id, fit in found.items() if fit.score]
     for node_id, fit in found.items():
         try:
-            decision = books.planner.decide(c.GrantOn("l-x", spec, (c.MemberPlace(node_id),)), books.now_ms)
+            decision = books.decider.decide(c.GrantOn("l-x", spec, (c.MemberPlace(node_id),)), books.now_ms)
         except DomainError as error:
             assert not fit.score, (node_id, str(error))
             assert isinstance(error, PlacementRefused)
@@ -417,11 +417,11 @@ def test_as_many_members_as_are_said_are_granted_one_after_another(policy: str, 
         while granted <= said.members:
             command = c.GrantOn(f"g-{next(_ids):013d}", spec, (c.MemberPlace(said.node_id),))
             try:
-                decision = books.planner.decide(command, books.now_ms)
+                decision = books.decider.decide(command, books.now_ms)
             except PlacementRefused:
                 break
             # Hundreds a node: what a grant changes is checked elsewhere after each, and here when all are made.
-            books.planner.carry_out(decision, books.now_ms)
+            books.decider.carry_out(decision, books.now_ms)
             granted += 1
         check(books.state)
         if len(demand.models) < 2:
@@ -447,11 +447,11 @@ def test_members_of_several_devices_and_of_groups_are_counted_as_they_can_be_put
 
 def calls_for(nodes: int, asked: int) -> int:
     """How many functions of Python are called to answer, once the engine knows the request."""
-    planner = Planner(State.fresh())
+    decider = Decider(State.fresh())
     for command in (c.StartLeading(1), *(c.DeclareNode(node(f"{n:04d}", 2, agentless=True)) for n in range(nodes))):
-        planner.carry_out(planner.decide(command, 1), 1)
+        decider.carry_out(decider.decide(command, 1), 1)
     query = Fits(request(250, models=(("A100-40",),)), tuple(f"n-{n:04d}" for n in range(asked)))
-    planner.answer(query, 1)
+    decider.answer(query, 1)
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -460,7 +460,7 @@ def calls_for(nodes: int, asked: int) -> int:
 
     sys.setprofile(count)
     try:
-        planner.answer(query, 1)
+        decider.answer(query, 1)
     finally:
         sys.setprofile(None)
     return calls

@@ -16,11 +16,11 @@ from aliquot.coordinator.core.rules.offers import LaidOut
 from aliquot.coordinator.core.values.errors import InvalidField
 from aliquot.coordinator.core.values.types import Demand
 from bench.lib.scanning import ScanIndex
-from tests.capacity.world import shape
 from tests.core.harness import Books, node, request
 from tests.placement.pools import Books as Held
 from tests.placement.pools import node as spec
 from tests.placement.pools import pool
+from tests.supply.world import shape
 from tests.tenancy.declaring import declare
 
 SERVING, TRAINING = QueueSpec("serving", placement="spread"), QueueSpec("training", placement="binpack")

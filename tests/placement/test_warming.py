@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.coordinator import programmes
-from aliquot.coordinator.core.placement import accelerated
+from aliquot.coordinator.core.placement import accelerated, machine_code
 from aliquot.coordinator.upkeep import warming
 
 
@@ -47,7 +47,7 @@ async def test_a_large_pool_has_it_before_anybody_asks_but_not_while_it_is_fille
 def test_who_loads_it_loads_no_numba(tmp_path: Path) -> None:
     """In a process of its own, since this one may have numba: the code needs nothing that only numba has."""
     pytest.importorskip("numba")
-    (tmp_path / "code").write_bytes(accelerated.compiled())
+    (tmp_path / "code").write_bytes(machine_code.compiled())
     program = """
 import pathlib, sys
 from aliquot.coordinator.core.placement import Engine, accelerated, make_policy

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.rules.preemption.displacement import Displacement, Preemption
 from aliquot.coordinator.core.rules.preemption.leaving import gone_by, take_off
-from aliquot.coordinator.core.rules.preemption.plan import Plan, Preemption
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.values.types import NodeSpec, RequestSpec, Topology
 from tests.core.harness import GIB, Books, node, request
@@ -52,7 +52,7 @@ def cost(leases: list[Lease], now_ms: int) -> tuple[int, int]:
 
 def best_by_brute_force(books: Books, spec: RequestSpec) -> tuple[int, int] | None:
     """Of all sets of leases that may end, the best without which the engine itself places the demand."""
-    state = books.planner.planning
+    state = books.decider.known
     placed = [lease for lease in state.leases.values() if lease.holding and lease.request.preemptible]
     best: tuple[int, int] | None = None
     for size in range(len(placed) + 1):
@@ -70,18 +70,18 @@ def best_by_brute_force(books: Books, spec: RequestSpec) -> tuple[int, int] | No
 
 def judge(books: Books, spec: RequestSpec) -> None:
     """What is planned for such a request, against the best there is."""
-    state = books.planner.planning
+    state = books.decider.known
     best = best_by_brute_force(books, spec)
     before = state_hash(books.state)
     waiting = Lease("l-preemptor", 10**6, spec, books.now_ms)
     plan = Preemption(state).find(waiting, spec.demand, books.now_ms)
     assert state_hash(books.state) == before
     if best is None:
-        assert not isinstance(plan, Plan)
+        assert not isinstance(plan, Displacement)
         return
     if best == (0, 0):
         return  # nobody has to end, so nobody asks
-    assert isinstance(plan, Plan), f"a set of {best[0]} victims would do"
+    assert isinstance(plan, Displacement), f"a set of {best[0]} victims would do"
     chosen = cost([state.leases[lease_id] for lease_id in plan.victims], books.now_ms)
     assert chosen[0] * 10 <= best[0] * 11
     if chosen[0] == best[0]:

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.books.holds import HoldKind
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled
 from aliquot.coordinator.core.rules.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.rules.preemption.victims import is_protected
@@ -81,8 +81,8 @@ class Guarantees(RuleBasedStateMachine):
         return self.books.state
 
     @property
-    def planning(self) -> Planning:
-        return self.books.planner.planning
+    def known(self) -> Known:
+        return self.books.decider.known
 
     # -- what people do
 
@@ -131,7 +131,7 @@ class Guarantees(RuleBasedStateMachine):
         """From one moment at which anything is due to the next."""
         until_ms = self.books.now_ms + seconds * 1000
         while self.books.now_ms < until_ms:
-            due = [self.books.planner.next_due_ms(self.books.now_ms) or until_ms, *self.deadlines(), until_ms]
+            due = [self.books.decider.next_due_ms(self.books.now_ms) or until_ms, *self.deadlines(), until_ms]
             self.books.now_ms = min(max(at, self.books.now_ms + 1) for at in due)
             self.after()
 
@@ -178,11 +178,11 @@ class Guarantees(RuleBasedStateMachine):
         ]
         held = sum(piece.plan.share_milli for other in mine for piece in other.holding)
         asked = sum(share_of(other) for other in mine if other.waiting and other.arrival <= lease.arrival)
-        return lease.waiting and held + asked <= promised and is_entitled(self.planning, lease)
+        return lease.waiting and held + asked <= promised and is_entitled(self.known, lease)
 
     def could_have_room(self, lease: Lease, *, at_once: bool) -> bool:
         """Whether it fits once all borrowers are gone. `at_once`: without those that have not run their minimum yet."""
-        state, scale = self.planning, guarantee_scale(self.planning)
+        state, scale = self.known, guarantee_scale(self.known)
         borrowers = set()
         for other in state.leases.values():
             if other.holding and not is_protected(state, other, scale):
@@ -230,7 +230,7 @@ class Guarantees(RuleBasedStateMachine):
         return held + share_of(lease) > limit >= held - going + share_of(lease)
 
     def judge(self) -> None:
-        now_ms, state = self.books.now_ms, self.planning
+        now_ms, state = self.books.now_ms, self.known
         owed: dict[str, int] = {}
         roomy: dict[str, int] = {}
         for lease in state.leases.values():

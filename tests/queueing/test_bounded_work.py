@@ -10,8 +10,8 @@ from aliquot.coordinator.core.books.leases.facts import LeaseReleasing
 from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.deciding.admission.means.reclaiming import LOOKED_AT_MAX
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.types import RequestSpec
 from tests.core.harness import node, request
@@ -46,8 +46,8 @@ class Pool:
     """A State without checks after every step: they look at everything."""
 
     def __init__(self) -> None:
-        self.planner = Planner(State.fresh())
-        self.state = self.planner.state
+        self.decider = Decider(State.fresh())
+        self.state = self.decider.state
         self.now_ms = 1_000_000
         self.do(c.StartLeading(1))
         self.ids = (f"l-{number}" for number in range(1 << 30))
@@ -56,15 +56,15 @@ class Pool:
             self.do(c.ReconcileNode(f"n-{number:04}", 1, ()))
 
     def do(self, command: c.Command[T]) -> Decision[T]:
-        decision = self.planner.decide(command, self.now_ms)
-        self.planner.carry_out(decision, self.now_ms)
+        decision = self.decider.decide(command, self.now_ms)
+        self.decider.carry_out(decision, self.now_ms)
         return decision
 
     def counting(self) -> tuple[Counting, Counting]:
         """The slices by node, and the leases, from now on with a note of what is read of them."""
         slices, leases = Counting(self.state.slice_ids_by_node), Counting(self.state.leases)
         self.state.slice_ids_by_node, self.state.leases = slices, leases
-        vars(self.planner.planning).update(slice_ids_by_node=slices, leases=leases)
+        vars(self.decider.known).update(slice_ids_by_node=slices, leases=leases)
         return slices, leases
 
     def declare(self, *specs: TenantSpec | QueueSpec) -> None:
@@ -81,7 +81,7 @@ class Pool:
         return lease_id
 
     def admit(self) -> Iterator[Decision[AdmitOutcome]]:
-        while self.planner.wants_admission():
+        while self.decider.wants_admission():
             yield self.do(c.Admit())
 
 
@@ -95,14 +95,14 @@ def test_explaining_what_a_guarantee_gives_looks_at_a_bounded_number_of_nodes_an
     list(pool.admit())
     check(pool.state)
     slices, leases = pool.counting()
-    found = pool.planner.answer(ExplainLease(waiting), pool.now_ms)
+    found = pool.decider.answer(ExplainLease(waiting), pool.now_ms)
     assert any("once they have run 20 s" in note for note in found.notes), found
     assert len(set(slices.read)) < NODES // 2
     assert len(set(leases.read)) < NODES // 2
     slices.read.clear()
     leases.read.clear()
     pool.now_ms += 1000
-    assert pool.planner.answer(ExplainLease(waiting), pool.now_ms).notes == found.notes
+    assert pool.decider.answer(ExplainLease(waiting), pool.now_ms).notes == found.notes
     assert not slices.read
     assert len(leases.read) < 10
 

@@ -173,7 +173,7 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         books.allocate(request(1000, tenant=f"t{number % 6}"))
     books.settle()
-    engine = books.planner.engine
+    engine = books.decider.engine
     tried = []
     place = engine.place
 
@@ -183,8 +183,8 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engine, "place", counted)
     books.state.free_capacity()
-    while books.planner.wants_admission():
-        books.planner.decide(c.Admit(), books.now_ms)
+    while books.decider.wants_admission():
+        books.decider.decide(c.Admit(), books.now_ms)
     assert len(tried) == 1
 
 
@@ -252,5 +252,5 @@ def test_what_is_granted_as_it_comes_has_nobody_make_room_or_tried_again() -> No
     books.settle()
     came = books.allocate(request(1000, tenant="owner", priority=100))
     assert (came.state, books.again(large).state) == (LeaseState.GRANTED, LeaseState.QUEUED)
-    assert not books.planner.wants_admission()
+    assert not books.decider.wants_admission()
     assert books.state.lines.place_of(came.lease_id) is None

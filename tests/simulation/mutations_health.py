@@ -7,7 +7,7 @@ from aliquot.coordinator.core.books.health.records import Incident
 from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.deciding import health as caring
 from aliquot.coordinator.core.evolve import health as placing
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules import health as signs
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Admits
@@ -93,7 +93,7 @@ wait 2400
 def _blocked(put: Put) -> None:
     original = caring._returned
 
-    def returned(state: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
+    def returned(state: Known, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
         if state.health.out.get((incident.pool, incident.model), 0) > 1:
             return []
         return original(state, node, incident, now_ms)

@@ -19,7 +19,7 @@ from aliquot.coordinator.core.books.tenancy.in_force import Step
 from aliquot.coordinator.core.deciding import tenancy as tenancy_decide
 from aliquot.coordinator.core.inventory.records import NodeRecord
 from aliquot.coordinator.core.placement import engine
-from aliquot.coordinator.core.rules.preemption import choosing, plan, victims
+from aliquot.coordinator.core.rules.preemption import choosing, displacement, victims
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.reading import watch
@@ -99,7 +99,7 @@ def _undisturbed(put: Put) -> None:
     """,
 )
 def _one_by_one(put: Put) -> None:
-    put(plan, "_undisturbed_until_ms", lambda question, victims: 0)
+    put(displacement, "_undisturbed_until_ms", lambda question, victims: 0)
 
 
 @mutant(

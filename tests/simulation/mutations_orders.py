@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import decide, tick
-from aliquot.coordinator.core.books.capacity import CapacitySpec, NodeShape, OrderChanged, OrderState
+from aliquot.coordinator.core.books.supply import NodeShape, OrderChanged, OrderState, SupplySpec
 from aliquot.coordinator.core.commands.outcomes import Decision
-from aliquot.coordinator.core.deciding.capacity import giving_back, growth, ordering
-from aliquot.coordinator.core.rules import capacity as bounds
+from aliquot.coordinator.core.deciding.supply import giving_back, growth, ordering
+from aliquot.coordinator.core.rules import supply as bounds
 from aliquot.coordinator.core.values.timers import Due
 from tests.simulation.mutant import Put, decide_by, mutant
 
@@ -52,13 +52,13 @@ def _coming(put: Put) -> None:
     scene=_WAKE.replace("offer", "offer at=0"),
 )
 def _dry(put: Put) -> None:
-    original = tick._LOOK[Due.CAPACITY]
+    original = tick._LOOK[Due.SUPPLY]
 
     def look(state: Any, subject: str, now_ms: int) -> list[Any]:
-        spec = state.capacity.spec
+        spec = state.supply.spec
         return original(state, subject, now_ms) or (ordering._act(state, spec, now_ms) if spec is not None else [])
 
-    put(tick, "_LOOK", {**tick._LOOK, Due.CAPACITY: look})
+    put(tick, "_LOOK", {**tick._LOOK, Due.SUPPLY: look})
 
 
 @mutant("takes a node from under a lease", "a node that holds something counts as empty", scene=_WAKE + "wait 240\n")
@@ -87,7 +87,7 @@ def _guarantee(put: Put) -> None:
 def _back_and_forth(put: Put) -> None:
     original = giving_back.shrink
 
-    def shrink(state: Any, spec: CapacitySpec, now_ms: int) -> giving_back.Shrinkage:
+    def shrink(state: Any, spec: SupplySpec, now_ms: int) -> giving_back.Shrinkage:
         return original(state, replace(spec, policy=replace(spec.policy, rest_ms=0)), now_ms)
 
     put(ordering, "shrink", shrink)
@@ -101,7 +101,7 @@ def _back_and_forth(put: Put) -> None:
 def _open(put: Put) -> None:
     original = ordering._act
 
-    def act(state: Any, spec: CapacitySpec, now_ms: int) -> list[Any]:
+    def act(state: Any, spec: SupplySpec, now_ms: int) -> list[Any]:
         return [fact for fact in original(state, spec, now_ms) if type(fact).__name__ != "NodeCordoned"]
 
     put(ordering, "_act", act)
@@ -119,7 +119,7 @@ def _two(put: Put) -> None:
         decision = original(state, replace(command, taker=f"{command.taker}-{now_ms}"), now_ms)
         late = [
             replace(order, taken_by=f"{command.taker}-{now_ms}", state=OrderState.TAKEN)
-            for order in state.capacity.orders.values()
+            for order in state.supply.orders.values()
             if order.state is OrderState.TAKEN
         ]
         return Decision((*decision.facts, *(OrderChanged(now_ms, order) for order in late)), decision.outcome)

@@ -24,7 +24,7 @@ from aliquot.coordinator.core.deciding import maintenance as maintaining
 from aliquot.coordinator.core.placement import move_budget as budget
 from aliquot.coordinator.core.queueing import lines
 from aliquot.coordinator.core.rules import closing
-from aliquot.coordinator.core.rules.preemption import plan, victims
+from aliquot.coordinator.core.rules.preemption import displacement, victims
 from tests.simulation.mutant import Put, decide_by, mutant
 
 MONEY = ("money.rates", "money.credit", "money.invoice", "money.close_books")
@@ -199,7 +199,7 @@ def _unsafe(put: Put) -> None:
         return original(self, msgspec.structs.replace(lease, request=request))
 
     put(victims.Eligibility, "_decide", decide)
-    put(plan, "_is_lower", lambda question, lease_id: True)
+    put(displacement, "_is_lower", lambda question, lease_id: True)
 
 
 @mutant(

@@ -14,7 +14,7 @@ from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import extending
 from aliquot.coordinator.core.deciding import use as using
 from aliquot.coordinator.core.known import use_windows as windows
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.known.use_windows import Span
 from aliquot.coordinator.core.rules.use import policy_of
 from aliquot.coordinator.core.values.fact import Fact
@@ -152,7 +152,7 @@ def _old_end(put: Put) -> None:
         if kind is not Due.TIME_LIMIT:
             drop(self, due_ms, kind, subject)
 
-    def over(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    def over(state: Known, lease_id: str, now_ms: int) -> list[Fact]:
         lease = state.leases.get(lease_id)
         if lease is None or lease.ended or lease.ending or lease.waiting:
             return []

@@ -43,7 +43,7 @@ from typing import Any
 
 from aliquot.agent.core.samples import DeviceInfo, RecoveryAction
 from aliquot.agent.local.peer import Peer
-from aliquot.v1 import admin_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2
+from aliquot.v1 import admin_pb2, leases_pb2, local_pb2, pool_pb2, supply_pb2, types_pb2
 from tests.simulation.faults.rules_faults import wall
 from tests.simulation.providers import Provider
 from tests.simulation.sim.calls import CallFailed
@@ -57,7 +57,7 @@ from tests.simulation.sim.world import Config, World
 GIB = 1 << 30
 MODEL = "A100-40"
 LEASES, POOL, ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
-CAPACITY = "/aliquot.v1.CapacityService/"
+SUPPLY = "/aliquot.v1.SupplyService/"
 QUIET_US = US_PER_S // 2
 """After each command so much time passes, in which what follows from it happens."""
 SMALLEST = tuple((0, start) for start in range(7))
@@ -242,7 +242,7 @@ class Stage:
         words = {"lead": "5", "target": "10", "idle": "20", "keep": "20", "rest": "120", "late": "60", "at": "1"}
         words |= dict(word.split("=", 1) for word in said)
         machines = [node.node_name for node in self._asleep]
-        shape = capacity_pb2.NodeShape(
+        shape = supply_pb2.NodeShape(
             name="metal",
             model=MODEL,
             devices=max(len(node.devices) for node in self._asleep),
@@ -250,7 +250,7 @@ class Stage:
             lead_s=int(words["lead"]),
             machines=machines,
         )
-        policy = capacity_pb2.CapacityPolicy(
+        policy = supply_pb2.SupplyPolicy(
             act=words["at"] == "1",
             target_wait_s=int(words["target"]),
             idle_s=int(words["idle"]),
@@ -260,16 +260,16 @@ class Stage:
             headroom_permille=0,
             ready_permille=int(words.get("ready", "0")),
         )
-        spec = capacity_pb2.CapacitySpec(shapes=[shape], policy=policy)
-        self._call(CAPACITY, "DeclareCapacity", capacity_pb2.DeclareCapacityRequest(spec=spec))
+        spec = supply_pb2.SupplySpec(shapes=[shape], policy=policy)
+        self._call(SUPPLY, "DeclareSupply", supply_pb2.DeclareSupplyRequest(spec=spec))
 
     def _do_provider(self, kind: str) -> None:
         if self._provider is None:
-            self._provider = Provider(self.world, self._asleep, self._ask_capacity)
+            self._provider = Provider(self.world, self._asleep, self._ask_supply)
         self._provider.kind = kind
 
-    def _ask_capacity(self, method: str, request: Any) -> bytes | None:
-        return self._call(CAPACITY, method, request)
+    def _ask_supply(self, method: str, request: Any) -> bytes | None:
+        return self._call(SUPPLY, method, request)
 
     def _do_promise(self, tenant: str, devices: str) -> None:
         spec = admin_pb2.TenantSpec(name=tenant)

@@ -35,7 +35,7 @@ def test_machines_come_for_those_who_wait_and_go_when_nobody_does(kind: str) -> 
         f"offer\nprovider {kind}\n{BUSY}wait 60\nget two\nget three\nrelease two\nrelease three\nrelease one\nwait 180"
     )
     books = stage.world.auditor.books
-    assert books.capacity.done == 4
+    assert books.supply.done == 4
     assert [machine.state for machine in books.machines.values() if machine.name != "host-0000"] == [5, 5]
 
 
@@ -43,7 +43,7 @@ def test_machines_come_for_those_who_wait_and_go_when_nobody_does(kind: str) -> 
 def test_a_provider_that_is_no_good_is_asked_again_and_nothing_is_lost(kind: str) -> None:
     stage = played(f"offer late=30\nprovider {kind}\n{BUSY}wait 240\nprovider honest\nwait 600\nrelease one\nwait 5")
     books = stage.world.auditor.books
-    assert books.capacity.done >= 1
+    assert books.supply.done >= 1
     assert books.waiting == 0
 
 
@@ -56,7 +56,7 @@ def test_what_a_guarantee_counts_on_stays() -> None:
     stage = played(
         f"offer\nprovider honest\n{BUSY}wait 60\npromise dev 3\nrelease one\nrelease two\nrelease three\nwait 300"
     )
-    assert not any(order["way"] == 2 for order in stage.world.auditor.books.capacity.orders.values())
+    assert not any(order["way"] == 2 for order in stage.world.auditor.books.supply.orders.values())
     assert stage.world.auditor.facts["order+"] == 2
 
 

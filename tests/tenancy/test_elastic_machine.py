@@ -44,7 +44,7 @@ class ElasticMachine(BooksMachine):
         """In steps, so that what is due in between is done when it is due, and charged by the states of then."""
         left = milliseconds
         while left > 0:
-            due_ms = self.books.planner.next_due_ms(self.books.now_ms)
+            due_ms = self.books.decider.next_due_ms(self.books.now_ms)
             now_ms = self.books.now_ms
             step = min(left, max(1, (due_ms or now_ms + left) - now_ms))
             for lease in self.books.state.leases.values():

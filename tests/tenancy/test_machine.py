@@ -26,7 +26,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
 )
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled, offer
 from aliquot.coordinator.core.rules.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
@@ -239,7 +239,7 @@ class TenancyMachine(BooksMachine):
     def offer_to_all(self) -> None:
         """Work conservation: afterwards nobody who waits could use anything that is idle and not kept for somebody."""
         self.books.settle()
-        state = self.books.planner.planning
+        state = self.books.decider.known
         state.memory.known_full.clear()
         for lease_id in state.lines.ids():
             place = state.lines.place_of(lease_id)
@@ -278,18 +278,18 @@ class Judge:
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self.state = State.fresh()
-        self.planning = Planning(self.state, config)
+        self.known = Known(self.state, config)
         self.seen = 0
 
     def hear(self, facts: Sequence[Fact]) -> None:
         """Judge those of the journal that are new."""
         for fact in facts[self.seen :]:
             if isinstance(fact, LeaseGrown):
-                judge_growth(self.planning, fact)
+                judge_growth(self.known, fact)
             if isinstance(fact, LeaseShrinking):
-                judge_shrinking(self.planning, fact)
+                judge_shrinking(self.known, fact)
             if isinstance(fact, PreemptionStarted):
-                judge_preemption(self.planning, fact)
+                judge_preemption(self.known, fact)
             evolve(self.state, fact)
             if isinstance(fact, LeaseGranted | LeaseGrown):
                 judge_limits(self.state, fact)
@@ -308,7 +308,7 @@ def judge_limits(state: State, fact: LeaseGranted | LeaseGrown) -> None:
         assert limit.share_milli < 0 or account.share_milli <= limit.share_milli, account.label
 
 
-def judge_preemption(state: Planning, fact: PreemptionStarted) -> None:
+def judge_preemption(state: Known, fact: PreemptionStarted) -> None:
     """Only those who may be ended for it, and nobody too often."""
     config, preemptor = state.config, state.leases[fact.preemptor]
     scale = guarantee_scale(state)
@@ -324,7 +324,7 @@ def judge_preemption(state: Planning, fact: PreemptionStarted) -> None:
             assert victim.request.preemptible
 
 
-def judge_growth(state: Planning, fact: LeaseGrown) -> None:
+def judge_growth(state: Known, fact: LeaseGrown) -> None:
     """Nobody who waits could have used it, and it rested since its last change."""
     state.memory.known_full.clear()
     lease = state.leases[fact.lease_id]
@@ -339,7 +339,7 @@ def judge_growth(state: Planning, fact: LeaseGrown) -> None:
             assert found.placement is None, f"{lease_id} waits for what {fact.lease_id} grew into"
 
 
-def judge_shrinking(state: Planning, fact: LeaseShrinking) -> None:
+def judge_shrinking(state: Known, fact: LeaseShrinking) -> None:
     """Enough stays; below its start only for those who could end it."""
     lease = state.leases[fact.lease_id]
     bounds = bounds_of(lease.request)

@@ -106,6 +106,6 @@ def test_what_is_declared_or_set_holds_for_the_very_next_request() -> None:
     apply(books, queues=(QueueSpec("anybody"),))
     assert ask(books, "red", "anybody") == "anybody"
     assert ask(books, "violet") == "default"
-    books.planner.adopt(CoreConfig(strict_tenants=True))
+    books.decider.adopt(CoreConfig(strict_tenants=True))
     with pytest.raises(TenantNotFound, match="violet"):
         ask(books, "violet")

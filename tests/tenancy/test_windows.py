@@ -111,7 +111,7 @@ def test_nothing_is_decided_under_a_window_that_is_over(books: Books) -> None:
     """The edge comes first, also where nothing was decided for a long while and many things are due at once."""
     declare(books, by_day("a", quota(0, 8), window(DAY, limit=0)))
     books.now_ms = MONDAY_7H_MS + 2 * HOUR_MS
-    assert books.planner.quotas_move(books.now_ms)
+    assert books.decider.quotas_move(books.now_ms)
     assert ask(books, 1).state is LeaseState.QUEUED
 
 

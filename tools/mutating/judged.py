@@ -17,7 +17,7 @@ _SEEN = "offences[process] = Offence(asked, sightings=before.sightings + 1, sinc
 _LEAST = "least = min(known_before.get(slice_id, 0), piece.known_bytes, unexplained.get(slice_id, 0))"
 _VICTIMS = "coordinator/aliquot/coordinator/core/preemption/victims.py NumberReplacer"
 _ENDING = "return 0 if self.reclaim and not is_protected(self.state, lease, self._scale) else NEVER_MS"
-_PLAN = "coordinator/aliquot/coordinator/core/preemption/plan.py"
+_PLAN = "coordinator/aliquot/coordinator/core/preemption/displacement.py"
 _INVENTORY = "coordinator/aliquot/coordinator/core/inventory/inventory.py"
 _POOL = "coordinator/aliquot/coordinator/core"
 _HELD = (
@@ -76,7 +76,7 @@ EQUIVALENT: dict[str, str] = {
     f"{_POOL}/placement/matching.py NumberReplacer 21: {_ENOUGH}": "every instance and profile computes something",
     f"{_POOL}/leases/granting.py NumberReplacer 42: {_LIMITED}": "an unlimited pool is looked at and never full",
     f"{_POOL}/placement/survey.py NumberReplacer 73: {_MOST}": "what is below zero is shown as zero",
-    f"{_POOL}/planning.py ReplaceTrueWithFalse 30: memory.fold_due = True": "a second timer finds nothing left to fold",
+    f"{_POOL}/known.py ReplaceTrueWithFalse 30: memory.fold_due = True": "a second timer finds nothing left to fold",
     f"{_POOL}/preemption/search.py NumberReplacer 84: {_PER}": "a factor for all; who is short of one thousandth alone",
     f"{_POOL}/ledger/rates.py NumberReplacer 19: return 0": "only usage asks",
     f"{_POOL}/ledger/books.py ReplaceFalseWithTrue 58: {_TAKEN}": "all meters are told again: only speed",
@@ -88,7 +88,9 @@ EQUIVALENT: dict[str, str] = {
     f"{_POOL}/placement/engine.py ReplaceComparisonOperator_Gt_GtE 32: if demand.gang_size > 1:": (
         "a gang of one is placed as one is"
     ),
-    f"{_POOL}/preemption/plan.py ReplaceComparisonOperator_Gt_Lt 26: if len(cache) > len(state.nodes):": _ONLY_SPEED,
+    f"{_POOL}/preemption/displacement.py ReplaceComparisonOperator_Gt_Lt 26: if len(cache) > len(state.nodes):": (
+        _ONLY_SPEED
+    ),
     f"{_POOL}/preemption/exact.py NumberReplacer 52: {_SUBSETS}": "that nobody ends frees nothing",
     f"{_POOL}/queueing/passes.py NumberReplacer 44: self._highest = max(counts, default=0)": "somebody waits there",
     f"{_POOL}/queueing/failed.py NumberReplacer 18: cpu_milli=0,": "the same for all that are compared",

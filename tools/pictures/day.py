@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aliquot.cli.demo.jobs import Job, JobPlan, start
+from aliquot.cli.demo.jobs import Job, JobSpec, start
 from aliquot.client import Pool
 from tests.client.real_pool import real_pool
 from tests.page.conftest import Site, console_of
@@ -32,10 +32,10 @@ prices:
   gib_hour: {"*": 0.01}
 """
 PROGRAMS = (
-    JobPlan("finetune-7b", "vision", "0.5(A100-40),20Gi", ("16Gi",), busy_percent=48),
-    JobPlan("detector", "vision", "0.25(A100-40),10Gi", ("6Gi",), busy_percent=20),
-    JobPlan("evaluation", "vision", "0.25(A100-40),8Gi", ("2Gi",), busy_percent=12),
-    JobPlan("transcribe", "speech", "2x1(A100-40)", ("30Gi", "28Gi"), busy_percent=85),
+    JobSpec("finetune-7b", "vision", "0.5(A100-40),20Gi", ("16Gi",), busy_percent=48),
+    JobSpec("detector", "vision", "0.25(A100-40),10Gi", ("6Gi",), busy_percent=20),
+    JobSpec("evaluation", "vision", "0.25(A100-40),8Gi", ("2Gi",), busy_percent=12),
+    JobSpec("transcribe", "speech", "2x1(A100-40)", ("30Gi", "28Gi"), busy_percent=85),
 )
 """Each holds memory on its part of a card, and keeps it busy."""
 LEASES = (

@@ -182,7 +182,7 @@ class Deciding:
 
     def engine(self) -> Engine | None:
         """What places requests; None while the State is being read again."""
-        return self.writer.planner.engine if self.writer.planner is not None else None
+        return self.writer.decider.engine if self.writer.decider is not None else None
 
     def scoring_passes(self) -> int:
         """How often it has scored devices."""
@@ -273,7 +273,7 @@ class Answering:
             *handlers_of(PoolService(led, nodes, fleet)),
             LaterService("aliquot.v1.AdminService", led),
             LaterService("aliquot.v1.AccessService", led, pool, logins),
-            LaterService("aliquot.v1.CapacityService", led),
+            LaterService("aliquot.v1.SupplyService", led),
             LaterService("aliquot.v1.EnrolmentService", led, pool),
         ]
         self.balances = Balances(view, ground.clock)

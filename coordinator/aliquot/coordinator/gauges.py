@@ -73,7 +73,7 @@ class LeadersGauges:
         state = self._writer.state
         if state is not None:
             yield from health_metrics(state.health)
-            yield from order_metrics(state.capacity)
+            yield from order_metrics(state.supply)
         yield from self._use.collect()
         for collect in self._more:
             yield from collect()

@@ -29,7 +29,7 @@ class Part:
 PARTS: Mapping[str, Part] = {
     "aliquot.v1.AccessService": Part("aliquot.coordinator.rpc.access_service:AccessService"),
     "aliquot.v1.AdminService": Part("aliquot.coordinator.rpc.admin_service:AdminService"),
-    "aliquot.v1.CapacityService": Part("aliquot.coordinator.rpc.capacity_service:CapacityService"),
+    "aliquot.v1.SupplyService": Part("aliquot.coordinator.rpc.supply_service:SupplyService"),
     "aliquot.v1.EnrolmentService": Part("aliquot.coordinator.rpc.enrolment_service:EnrolmentService"),
     "grpc.reflection.v1alpha.ServerReflection": Part(
         "grpc_reflection.v1alpha._async:ReflectionServicer", "coordinator"

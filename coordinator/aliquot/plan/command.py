@@ -14,7 +14,7 @@ from rich.table import Table
 
 from aliquot.common.entry import Entry
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.machine_code import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.settings.user_policies import discover, require
 from aliquot.plan.arrivals import tuned_arrivals

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.simulation.auditor.budgets import Budgets
-from tests.simulation.auditor.capacity import Capacity
 from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.ceilings import Ceilings
 from tests.simulation.auditor.energy import Energy
@@ -40,6 +39,7 @@ from tests.simulation.auditor.records import (
     Story,
 )
 from tests.simulation.auditor.shapes import Shapes
+from tests.simulation.auditor.supply import Supply
 from tests.simulation.auditor.turns import Turns
 from tests.simulation.auditor.use import Use
 from tests.simulation.auditor.victims import PLAIN, Victims
@@ -117,7 +117,7 @@ class Books:
         self.windows = Windows(self)
         self.use = Use(self)
         self.energy = Energy(self)
-        self.capacity = Capacity(self)
+        self.supply = Supply(self)
         self.limits = Limits(self)
         self.placing = Placing(self)
         self.turns = Turns(self)
@@ -317,7 +317,7 @@ class Books:
         wrong = (
             wrong
             or self.windows.keep_off(self.machines[node_id], story, at_ms)
-            or self.capacity.placed(node_id)
+            or self.supply.placed(node_id)
             or self.budgets.used_up(story.tenant, at_ms)
             or self.offences.granted(story, uuid, share, at_ms)
         )

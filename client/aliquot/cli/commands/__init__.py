@@ -50,9 +50,7 @@ GROUPS = {
         Builtin("health", "what is wrong with cards; with a number, one incident's story", "commands.caring"),
         Builtin("device", "sick cards: quarantine, verify, return", "commands.caring"),
         Builtin("maintenance", "maintenance windows of nodes: add, ls, rm", "commands.maintaining"),
-        Builtin(
-            "capacity", "nodes that come when they are missed: advice, shapes, orders, run", "capacity.command:CAPACITY"
-        ),
+        Builtin("supply", "nodes that come when they are missed: advice, shapes, orders, run", "supply.command:SUPPLY"),
         Builtin("set-aside", "show or retry work on which deciding failed", "commands.setting_aside"),
         Builtin(
             "support-bundle",

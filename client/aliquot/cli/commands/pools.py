@@ -18,7 +18,7 @@ from aliquot.cli._browser import link_to
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_pool
+from aliquot.cli.localpool import Layout, LocalPool, PoolRecord, PoolSetup, require_pool
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S, free_port
 from aliquot.cli.localpool.record import fields_of
@@ -82,7 +82,7 @@ def _up(args: argparse.Namespace, out: Out) -> None:
     if args.detach:
         _detach(out, layout, args)
         return
-    plan = PoolPlan(
+    plan = PoolSetup(
         nodes=args.nodes,
         gpus=args.gpus,
         model=args.model,

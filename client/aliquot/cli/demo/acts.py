@@ -9,7 +9,7 @@ from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table
-from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, start, wants
+from aliquot.cli.demo.jobs import UNHARMED, Job, JobSpec, start, wants
 from aliquot.cli.demo.story import Story
 from aliquot.cli.localpool import LocalPool, answers
 from aliquot.cli.localpool.pool import ready_names
@@ -20,17 +20,17 @@ from aliquot.client.local import LocalAgent
 from aliquot.common.limits import GIB
 
 JOBS = (
-    JobPlan("detect", "vision", "0.25(A100),8Gi", ("5Gi",), busy_percent=20, node="node-1"),
-    JobPlan("transcribe", "speech", "0.25(A100),10Gi", ("6Gi",), busy_percent=10, node="node-1"),
-    JobPlan("pretrain", "speech", "2(A100)", ("30Gi", "30Gi"), busy_percent=40),
-    JobPlan("segment", "vision", "0.5(A100),20Gi", ("14Gi",), busy_percent=30, node="node-2"),
-    JobPlan("track", "vision", "2x0.5(A100),16Gi", ("10Gi", "10Gi"), busy_percent=20, node="node-2"),
+    JobSpec("detect", "vision", "0.25(A100),8Gi", ("5Gi",), busy_percent=20, node="node-1"),
+    JobSpec("transcribe", "speech", "0.25(A100),10Gi", ("6Gi",), busy_percent=10, node="node-1"),
+    JobSpec("pretrain", "speech", "2(A100)", ("30Gi", "30Gi"), busy_percent=40),
+    JobSpec("segment", "vision", "0.5(A100),20Gi", ("14Gi",), busy_percent=30, node="node-2"),
+    JobSpec("track", "vision", "2x0.5(A100),16Gi", ("10Gi", "10Gi"), busy_percent=20, node="node-2"),
 )
-DENIED = JobPlan("hasty", "vision", "0.25(A100),6Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-1")
-STOPPED = JobPlan("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-2")
+DENIED = JobSpec("hasty", "vision", "0.25(A100),6Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-1")
+STOPPED = JobSpec("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-2")
 TIERS = ("", "watchdog")
 """node-1 enforces as strongly as it can here, node-2 in the way that works on every node."""
-LATE = JobPlan("late", "vision", "0.5(A100),12Gi", ("8Gi",), busy_percent=10)
+LATE = JobSpec("late", "vision", "0.5(A100),12Gi", ("8Gi",), busy_percent=10)
 TOO_MUCH = "1(H200)"
 NOT_NOW = "4(A100)"
 
@@ -53,7 +53,7 @@ class Stage:
         """A job by name."""
         return next(job for job in self.jobs if job.plan.name == name)
 
-    def begin(self, plan: JobPlan) -> Job:
+    def begin(self, plan: JobSpec) -> Job:
         """Start a job."""
         job = start(self.pool, plan, self.local.layout.logs)
         self.jobs.append(job)

@@ -17,7 +17,7 @@ from aliquot.cli._foreground import end_as_interrupted
 from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, elsewhere
 from aliquot.cli.demo.story import Story
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
+from aliquot.cli.localpool import Layout, LocalPool, PoolSetup, require_pool
 from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.client.admin import Invoice
 from aliquot.common.errors import AliquotError
@@ -62,7 +62,7 @@ def _show(stage: acts.Stage, *, torch: bool) -> list[Invoice]:
 
 def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
-        plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
+        plan = PoolSetup(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
         local = LocalPool(Layout.of(root), plan, story.tell)
         # Whatever happens, nothing that was started outlives the demonstration.
         stack.enter_context(local).start()

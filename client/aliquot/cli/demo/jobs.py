@@ -20,7 +20,7 @@ OUT_OF_MEMORY = 3
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlan:
+class JobSpec:
     """A job to be started."""
 
     name: str
@@ -39,7 +39,7 @@ class JobPlan:
 class Job:
     """A started job."""
 
-    plan: JobPlan
+    plan: JobSpec
     lease: HeldLease
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ class Job:
             process.wait(timeout=30.0)
 
 
-def start(pool: Pool, plan: JobPlan, logs: Path) -> Job:
+def start(pool: Pool, plan: JobSpec, logs: Path) -> Job:
     """Get the lease and start the processes inside it. Raises what `Pool.lease` raises."""
     node_ids = (pool.node(plan.node).node_id,) if plan.node else ()
     lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, node_ids=node_ids, grace_s=5, wait_s=30.0)
@@ -98,7 +98,7 @@ def start(pool: Pool, plan: JobPlan, logs: Path) -> Job:
     return job
 
 
-def wants(plan: JobPlan) -> str:
+def wants(plan: JobSpec) -> str:
     """What a job will use, for people."""
     total = human_bytes(sum(map(parse_bytes, plan.uses)))
     return f"{total} and {plan.grows_by} more every half second" if plan.grows_by else total

@@ -9,7 +9,7 @@ from aliquot.cli.localpool.children import ChildFailed as ChildFailed
 from aliquot.cli.localpool.layout import Layout as Layout
 from aliquot.cli.localpool.pool import LocalNode as LocalNode
 from aliquot.cli.localpool.pool import LocalPool as LocalPool
-from aliquot.cli.localpool.pool import PoolPlan as PoolPlan
+from aliquot.cli.localpool.pool import PoolSetup as PoolSetup
 from aliquot.cli.localpool.pool import answers as answers
 from aliquot.cli.localpool.pool import require_pool as require_pool
 from aliquot.cli.localpool.record import PoolRecord as PoolRecord

@@ -62,7 +62,7 @@ AHEAD_NODES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class PoolPlan:
+class PoolSetup:
     """What to start."""
 
     nodes: int = 2
@@ -116,7 +116,7 @@ class LocalPool:
     def __init__(
         self,
         layout: Layout,
-        plan: PoolPlan,
+        plan: PoolSetup,
         say: Say = lambda text: None,
         credentials: CredentialsFile | None = None,
     ) -> None:

@@ -120,7 +120,7 @@ class AsyncCaller:
 
 
 class AsyncCalls:
-    """The ground of `Pool.access`, `Pool.admin` and `Pool.capacity`: calls whose arguments are fields of a message."""
+    """The ground of `Pool.access`, `Pool.admin` and `Pool.supply`: calls whose arguments are fields of a message."""
 
     def __init__(self, caller: AsyncCaller, timeout_s: float) -> None:
         self._caller = caller

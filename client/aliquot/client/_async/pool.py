@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     # What few programs ask for is imported when it is: its many values take a third of the time of all.
     from aliquot.client._async.access import AsyncAccess
     from aliquot.client._async.administration import AsyncAdmin
-    from aliquot.client._async.capacity import AsyncCapacity
+    from aliquot.client._async.supply import AsyncSupply
     from aliquot.client.forecast import Forecast
 
 T = TypeVar("T")
@@ -459,11 +459,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return AsyncAdmin(self._caller, self.timeout_s)
 
     @property
-    def capacity(self) -> AsyncCapacity:
+    def supply(self) -> AsyncSupply:
         """Nodes that come when they are missed, and go when they are not."""
-        from aliquot.client._async.capacity import AsyncCapacity  # noqa: PLC0415 - see above
+        from aliquot.client._async.supply import AsyncSupply  # noqa: PLC0415 - see above
 
-        return AsyncCapacity(self._caller, self.timeout_s)
+        return AsyncSupply(self._caller, self.timeout_s)
 
     @property
     def access(self) -> AsyncAccess:

@@ -1,4 +1,4 @@
-"""What if: the planner, for screens. The program of `aliquot plan` is run for one answer; nothing real is touched."""
+"""What if: a plan, for screens. The program of `aliquot plan` is run for one answer; nothing real is touched."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _refused(err: bytes) -> InvalidRequest | Unavailable:
     try:
         found = msgspec.json.decode(err.strip().splitlines()[-1])["error"]
     except (IndexError, KeyError, TypeError, msgspec.DecodeError):
-        return Unavailable("the planner ended without an answer", hint="the console's log may say why")
+        return Unavailable("the plan ended without an answer", hint="the console's log may say why")
     if found["reason"] == "USAGE":
         return Unavailable(found["message"], hint="plans need the extra `coordinator` where the console runs")
     return InvalidRequest(found["message"], hint=found["hint"], reason=found["reason"])

@@ -20,7 +20,7 @@ interface Line {
   gpu: string;
 }
 
-/** The planner is given a minute. */
+/** A plan is given a minute. */
 const PATIENCE_MS = 75_000;
 const FIRST = "8 x 0.5,16Gi\n4 x 1\n2 x 4x1";
 

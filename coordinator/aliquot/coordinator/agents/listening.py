@@ -199,9 +199,9 @@ class Listener:
             return
         reading = believed_reading(reading, use.spec.memory_total_bytes)
         self._around.telemetry.record(uuid, reading)
-        planner = self._around.writer.planner
-        if planner is not None and reading.HasField("gpu_utilisation_percent"):
-            planner.device_measured(uuid, reading.gpu_utilisation_percent * 10)
+        decider = self._around.writer.decider
+        if decider is not None and reading.HasField("gpu_utilisation_percent"):
+            decider.device_measured(uuid, reading.gpu_utilisation_percent * 10)
 
     def _give(
         self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str, sign: Sign | None

@@ -3,7 +3,7 @@
 The books are what the journal says: leases, nodes, tenants, holds, the ledger. The indexes (who waits, what is due,
 what is reserved on which device) are derived from them: kept up to date by `evolve`, rebuilt by replay, recounted by
 tests (`tests/core/invariants.py`), and left out of snapshots and hashes. Neither depends on any setting. What the
-planner remembers of its earlier searches is in `memory`, and sees by the versions here whether it still holds.
+decider remembers of its earlier searches is in `memory`, and sees by the versions here whether it still holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.books.access import AccessBooks, AuditEntry
-from aliquot.coordinator.core.books.capacity import CapacityBooks
 from aliquot.coordinator.core.books.demand import DemandBooks, Hour, RecentDemand
 from aliquot.coordinator.core.books.enrolment import EnrolmentBooks
 from aliquot.coordinator.core.books.health.records import HealthBooks
@@ -22,6 +21,7 @@ from aliquot.coordinator.core.books.ledger.ledger import Ledger
 from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.maintenance import Closure, Window
 from aliquot.coordinator.core.books.nodes import Device, Node
+from aliquot.coordinator.core.books.supply import SupplyBooks
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.mix import ArrivalMix
@@ -94,7 +94,7 @@ class State:
         self.enrolment = EnrolmentBooks()
         self.health = HealthBooks()
         self.demand = DemandBooks()
-        self.capacity = CapacityBooks()
+        self.supply = SupplyBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 

@@ -6,11 +6,11 @@ from aliquot.coordinator.core.commands import RetrySetAside, Tick
 from aliquot.coordinator.core.commands.outcomes import Decision, SetAside, TickOutcome
 from aliquot.coordinator.core.deciding.subject import Look
 from aliquot.coordinator.core.deciding.subjects import LOOK
-from aliquot.coordinator.core.known.planning import Planning, Work
+from aliquot.coordinator.core.known.known import Known, Work
 from aliquot.coordinator.core.values.timers import Due
 
 
-def tick(known: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
+def tick(known: Known, command: Tick, now_ms: int) -> Decision[TickOutcome]:
     """Look at due entries until one of them asks for something, or `limit` asked for nothing."""
     due = known.due(now_ms, command.limit)
     troubles = known.memory.troubles
@@ -29,7 +29,7 @@ def tick(known: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
     return Decision((), TickOutcome(_more(known, due, now_ms)), tuple(due))
 
 
-def retry_set_aside(known: Planning, command: RetrySetAside, now_ms: int) -> Decision[SetAside]:
+def retry_set_aside(known: Known, command: RetrySetAside, now_ms: int) -> Decision[SetAside]:
     """Forget that it failed. Nothing of it is durable, so nothing is journalled."""
     found = [trouble for trouble in known.troubles_about(command.subject) if trouble.set_aside]
     for trouble in found if command.carry_out else ():
@@ -38,7 +38,7 @@ def retry_set_aside(known: Planning, command: RetrySetAside, now_ms: int) -> Dec
     return Decision((), SetAside(tuple(found)))
 
 
-def _more(known: Planning, taken: list[Work], now_ms: int) -> bool:
+def _more(known: Known, taken: list[Work], now_ms: int) -> bool:
     """Whether something will still be due when these have been taken."""
     return len(known.due(now_ms, len(taken) + 1)) > len(taken)
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from aliquot.common.gauges import Metric, counter, gauge
-from aliquot.coordinator.core.books.capacity import OVER, CapacityBooks, OrderState, Way
+from aliquot.coordinator.core.books.supply import OVER, OrderState, SupplyBooks, Way
 
 SHAPES_MAX = 64
 """As many as may be on offer."""
 _OPEN = [state for state in OrderState if state not in OVER]
 
 
-def order_metrics(books: CapacityBooks) -> Iterator[Metric]:
+def order_metrics(books: SupplyBooks) -> Iterator[Metric]:
     """Read on the scraper's thread: what may change meanwhile is copied first."""
     spec = books.spec
     shapes = {shape.name: shape for shape in spec.shapes[:SHAPES_MAX]} if spec is not None else {}

@@ -48,9 +48,9 @@ _GUESSES = frozenset({"TOKEN_MISSING", "TOKEN_UNKNOWN", "INVITE_UNKNOWN"})
 _FAILURES, _FAILURES_PER_S = 600, 10
 """So many of an address, and then so many a second, are told why they are refused, and kept."""
 _STRANGERS_KEPT = 4_096
-HELD_S, HELD_MAX = 1.0, 1_024
-"""Who is told to come back later is told late, so that a flood is no denser than so many calls of it at a time; beyond
-this number at once.
+HELD_S, HELD_MAX = 0.01, 1_024
+"""Who is told to come back later is told so long after the one before, so that a flood that waits for its answers is no
+denser; beyond this number that are kept, at once.
 """
 _PRINCIPALS_KEPT = 65_536
 
@@ -68,11 +68,11 @@ class Door(Follower):
         self._held = 0
 
     async def hold(self) -> None:
-        """Keep a stranger's refusal for a while."""
+        """Keep a stranger's refusal until those that are kept have been told theirs."""
         if self._held < HELD_MAX:
             self._held += 1
             try:
-                await asyncio.sleep(HELD_S)
+                await asyncio.sleep(HELD_S * self._held)
             finally:
                 self._held -= 1
 

@@ -158,8 +158,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return lease_message(lease, self._view, caller().sees, observed=self._observed)
 
     def _efficiency(self, lease_id: str) -> Efficiency | None:
-        planner = self._writer.planner
-        return planner.efficiency(lease_id) if planner is not None else None
+        decider = self._writer.decider
+        return decider.efficiency(lease_id) if decider is not None else None
 
     def _write_own(self, message: types_pb2.Lease, lease: Lease, sees: Sees | None) -> None:
         """With its secret, for the caller that asked for it or may hold it."""

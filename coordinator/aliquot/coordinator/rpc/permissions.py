@@ -13,7 +13,7 @@ from aliquot.coordinator.core.books.roles import Action
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 _ACCESS, _AGENTS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/"
-_ENROLMENT, _CAPACITY = "/aliquot.v1.EnrolmentService/", "/aliquot.v1.CapacityService/"
+_ENROLMENT, _SUPPLY = "/aliquot.v1.EnrolmentService/", "/aliquot.v1.SupplyService/"
 
 _ROWS: Final = (
     (_LEASES, (A.ALLOCATE,), "Allocate GrantOn AllocateBatch"),
@@ -40,8 +40,8 @@ _ROWS: Final = (
     (_ACCESS, (A.GRANT,), "RotateAuthority RetireAuthority"),
     (_ENROLMENT, (A.OPERATE,), "InviteNode DisenrolNode"),
     (_ENROLMENT, (A.JOIN,), "Join"),
-    (_CAPACITY, (A.OPERATE,), "DeclareCapacity TakeOrders ReportOrder WithdrawOrder ExpectDemand"),
-    (_CAPACITY, (A.READ_POOL,), "GetCapacity"),
+    (_SUPPLY, (A.OPERATE,), "DeclareSupply TakeOrders ReportOrder WithdrawOrder ExpectDemand"),
+    (_SUPPLY, (A.READ_POOL,), "GetSupply"),
 )
 """A service, what a caller must be allowed (one of these), and the methods for which that is so."""
 ACTIONS: Final[dict[str, tuple[Action, ...]]] = {

@@ -18,7 +18,7 @@ from aliquot.common.tls import OwnTls, ServerTls, require_secure, server_credent
 from aliquot.coordinator.rpc.gate import Services
 from aliquot.coordinator.rpc.service import LaterService
 from aliquot.coordinator.wire.calls import guarded
-from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2
+from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, supply_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
@@ -42,7 +42,7 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     # Bandwidth probes are pings after data: with small messages on ten thousand connections they are half the packets.
     ("grpc.http2.bdp_probe", 0),
 )
-_OURS = (leases_pb2, pool_pb2, agent_pb2, admin_pb2, enrolment_pb2, access_pb2, capacity_pb2)
+_OURS = (leases_pb2, pool_pb2, agent_pb2, admin_pb2, enrolment_pb2, access_pb2, supply_pb2)
 _SERVICES = tuple(each.full_name for file in _OURS for each in file.DESCRIPTOR.services_by_name.values())
 
 

@@ -136,7 +136,7 @@ class Forecaster:
 
 
 def expected_of(hour: int, answers: Mapping[str, Answer]) -> ExpectDemand:
-    """What the planner of nodes is told: of each model in each pool, and only what keeps its word is fit for it."""
+    """What the decider of nodes is told: of each model in each pool, and only what keeps its word is fit for it."""
     found: list[Expected] = []
     for name, answer in answers.items():
         if name.startswith(CLASS):

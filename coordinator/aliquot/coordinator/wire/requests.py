@@ -15,6 +15,7 @@ import msgspec
 
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Reader
 from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.stopping import validate_stop_signal
 from aliquot.common.tiers import Tier
@@ -29,6 +30,7 @@ MAX_SLICES_PER_LEASE = 8192
 MAX_HOST_CPU_MILLI = 10**9
 MAX_HOST_MEMORY_BYTES = 1 << 48
 _MAX_PER_NODE = 1 << 20
+_TIME_S_MAX = limits.MAX_TIME_LIMIT_S
 _TIERS = frozenset(int(tier) for tier in Tier)
 _CACHED_BODIES = 4096
 _CACHED_BODY_BYTES_MAX = 4096
@@ -85,28 +87,42 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         raise InvalidFieldError(
             "request.ttl_s", "a detached lease has no TTL", hint="leave out ttl_s, or leave out detached"
         )
-    ttl_s = _range(message.ttl_s, "request.ttl_s", limits.MAX_LEASE_TTL_S) or limits.DEFAULT_LEASE_TTL_S
-    grace_s = _range(message.grace_s, "request.grace_s", limits.MAX_GRACE_S) or limits.DEFAULT_GRACE_S
-    spec = RequestSpec(
-        demand=_demand(message, gpu, _single_on(message)),
-        tenant=names.validate_tenant(message.tenant, "request.tenant") if message.tenant else DEFAULT_TENANT,
-        queue=names.validate_queue(message.queue, "request.queue") if message.queue else "",
-        priority=message.priority,
-        time_limit_ms=_range(message.time_limit_s, "request.time_limit_s", limits.MAX_TIME_LIMIT_S) * 1000,
-        min_run_ms=_range(message.min_run_s, "request.min_run_s", limits.MAX_TIME_LIMIT_S) * 1000,
-        grace_ms=grace_s * 1000,
-        preemptible=message.preemptible or message.opportunistic,
-        movable=message.movable,
-        ttl_ms=0 if message.detached else ttl_s * 1000,
-        min_count=message.min_count,
-        max_count=message.max_count,
-        name=names.validate_text(message.name, "request.name"),
-        labels=tuple(sorted(names.validate_labels(message.labels, "request.labels").items())),
-        gpu_text=message.gpu,
-        stop_signal=validate_stop_signal(message.stop_signal, "request.stop_signal") if message.stop_signal else "",
-        cuda_ordinals=message.cuda_ordinals,
-    )
+    spec = msgspec.structs.replace(_SPEC.read(message), demand=_demand(message, gpu, _single_on(message)))
     return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
+
+
+_ANYTHING = Demand()
+_SPEC = Reader(
+    types_pb2.LeaseRequest,
+    RequestSpec,
+    {
+        "demand": lambda *_: _ANYTHING,
+        "tenant": lambda message, _: _named(names.validate_tenant, message, "tenant") or DEFAULT_TENANT,
+        "queue": lambda message, _: _named(names.validate_queue, message, "queue"),
+        "time_limit_ms": lambda message, _: _range(message.time_limit_s, "request.time_limit_s", _TIME_S_MAX) * 1000,
+        "min_run_ms": lambda message, _: _range(message.min_run_s, "request.min_run_s", _TIME_S_MAX) * 1000,
+        "grace_ms": lambda message, _: (
+            (_range(message.grace_s, "request.grace_s", limits.MAX_GRACE_S) or limits.DEFAULT_GRACE_S) * 1000
+        ),
+        "preemptible": lambda message, _: message.preemptible or message.opportunistic,
+        "ttl_ms": lambda message, _: 0 if message.detached else _ttl_s(message) * 1000,
+        "name": lambda message, _: names.validate_text(message.name, "request.name"),
+        "labels": lambda message, _: tuple(sorted(names.validate_labels(message.labels, "request.labels").items())),
+        "gpu_text": "gpu",
+        "stop_signal": lambda message, _: _named(validate_stop_signal, message, "stop_signal"),
+    },
+    rest="what says where it fits is of its demand",
+)
+"""All but the demand, which is put in once it is read. Equal names without a bound need no line."""
+
+
+def _named(validate: Callable[[str, str], str], message: types_pb2.LeaseRequest, field: str) -> str:
+    text: str = getattr(message, field)
+    return validate(text, f"request.{field}") if text else ""
+
+
+def _ttl_s(message: types_pb2.LeaseRequest) -> int:
+    return _range(message.ttl_s, "request.ttl_s", limits.MAX_LEASE_TTL_S) or limits.DEFAULT_LEASE_TTL_S
 
 
 def _read_gpu(message: types_pb2.LeaseRequest) -> GpuRequest:
@@ -197,7 +213,6 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         raise InvalidFieldError("request.min_tier", f"{message.min_tier} is not a tier")
     if message.topology not in _TOPOLOGIES:
         raise InvalidFieldError("request.topology", f"{message.topology} is not a topology")
-    group = message.affinity_group
     demand = Demand(
         count=gpu.count,
         share_milli=gpu.share_milli or 0,
@@ -205,14 +220,14 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         models=tuple(map(catalog.with_families, gpu.models)),
         vendor=gpu.vendor or "",
         mig_profile=gpu.mig_profile or "",
-        pool=names.validate_pool(message.pool, "request.pool") if message.pool else "",
+        pool=_named(names.validate_pool, message, "pool"),
         gang_size=message.gang_size or 1,
         cpu_milli=_range(message.cpu_milli, "request.cpu_milli", MAX_HOST_CPU_MILLI),
         host_memory_bytes=_range(message.host_memory_bytes, "request.host_memory_bytes", MAX_HOST_MEMORY_BYTES),
         node_selector=_node_selector(message),
         node_ids=_node_ids(message.node_ids, "request.node_ids"),
         avoid_node_ids=_node_ids(message.avoid_node_ids, "request.avoid_node_ids"),
-        affinity_group=names.validate_tenant(group, "request.affinity_group") if group else "",
+        affinity_group=_named(names.validate_tenant, message, "affinity_group"),
         max_per_node=_range(message.max_per_node, "request.max_per_node", _MAX_PER_NODE),
         spread_domains=message.spread_domains,
         topology=_TOPOLOGIES[message.topology],

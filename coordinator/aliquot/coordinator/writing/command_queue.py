@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.coordinator.core.commands import Admit, Command, MoveQuotas, RaiseEpoch, StartLeading, Tick
-from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.troubles import WorkFailed
 from aliquot.coordinator.errors import Overloaded
@@ -104,7 +104,7 @@ class CommandQueue:
 
     # -- turns
 
-    def take_turn(self, planner: Planner, group: OpenGroup, now_ms: int) -> None:
+    def take_turn(self, decider: Decider, group: OpenGroup, now_ms: int) -> None:
         """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved.
 
         Whoever comes after it waits for others anew. Raises MemoryBrokenError.
@@ -119,42 +119,42 @@ class CommandQueue:
             command, reply, _ = queue.take()
             if reply.cancelled():
                 continue
-            self._carry_out(planner, group, command, reply, now_ms)
+            self._carry_out(decider, group, command, reply, now_ms)
             if self._perf_ns() - started > budget_ns * 3 // 4:
                 break
         deadline = started + budget_ns
-        due_ms = planner.next_due_ms(now_ms)
+        due_ms = decider.next_due_ms(now_ms)
         more = due_ms is not None and due_ms <= now_ms
         while more and len(group.facts) < room:
-            ticked = self._carry_out(planner, group, Tick(), None, now_ms)
+            ticked = self._carry_out(decider, group, Tick(), None, now_ms)
             if ticked is not None:
                 more = ticked.more
             else:  # what failed is tried again later; the rest goes on
-                due_ms = planner.next_due_ms(now_ms)
+                due_ms = decider.next_due_ms(now_ms)
                 more = due_ms is not None and due_ms <= now_ms
             if self._perf_ns() > deadline:
                 break
-        while planner.wants_admission() and len(group.facts) < room:
-            admitted = self._carry_out(planner, group, Admit(), None, now_ms)
+        while decider.wants_admission() and len(group.facts) < room:
+            admitted = self._carry_out(decider, group, Admit(), None, now_ms)
             more = more or (admitted is not None and admitted.more)
             if self._perf_ns() > deadline:
                 break
-        unfinished = bool(queue) or more or planner.wants_admission()
+        unfinished = bool(queue) or more or decider.wants_admission()
         self.cut_short = unfinished and len(group.facts) >= room
         if not unfinished:
-            self._set_alarm(planner.next_due_ms(now_ms), now_ms)
+            self._set_alarm(decider.next_due_ms(now_ms), now_ms)
         elif not self.cut_short:
             self._wake()
 
     def _carry_out(
-        self, planner: Planner, group: OpenGroup, command: Command[T], reply: Reply | None, now_ms: int
+        self, decider: Decider, group: OpenGroup, command: Command[T], reply: Reply | None, now_ms: int
     ) -> T | None:
         """Decide one command and apply its facts. Nobody is answered yet. Raises MemoryBrokenError."""
-        if planner.quotas_move(now_ms) and not isinstance(command, _BEFORE_QUOTAS):
-            self._carry_out(planner, group, MoveQuotas(), None, now_ms)  # nothing is decided under what is over
+        if decider.quotas_move(now_ms) and not isinstance(command, _BEFORE_QUOTAS):
+            self._carry_out(decider, group, MoveQuotas(), None, now_ms)  # nothing is decided under what is over
         started = self._perf_ns()
         try:
-            decision = planner.decide(command, now_ms)
+            decision = decider.decide(command, now_ms)
         except DomainError as error:
             if reply is not None:
                 # Without its traceback, which would keep this frame, and with it the State, alive in a cycle.
@@ -169,7 +169,7 @@ class CommandQueue:
                 group.refusals.append((reply, error))
             return None
         try:
-            planner.carry_out(decision, now_ms)
+            decider.carry_out(decision, now_ms)
         except Exception as error:
             log.exception("applying the facts of %s failed: memory is thrown away", type(command).__name__)
             if reply is not None:

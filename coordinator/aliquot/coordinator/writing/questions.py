@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from aliquot.coordinator.core.commands.queries import Query
-from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.open_group import Reply, fail
@@ -59,9 +59,9 @@ class Questions:
         self._asked += 1
         return reply
 
-    def answer_some(self, planner: Planner, now_ms: int, durable_seq: int, *, commands_wait: bool) -> None:
+    def answer_some(self, decider: Decider, now_ms: int, durable_seq: int, *, commands_wait: bool) -> None:
         """Answer one question, or while no command waits as many as there is time for."""
-        seq = planner.state.seq
+        seq = decider.state.seq
         if seq != self._known_seq or now_ms - self._known_ms >= _FRESH_MS:
             self._known.clear()
             self._known_seq, self._known_ms = seq, now_ms
@@ -74,7 +74,7 @@ class Questions:
                 continue  # whoever asked has left
             give = self._known.get(query)
             if give is None:
-                give = _answer(planner, query, now_ms)
+                give = _answer(decider, query, now_ms)
                 if query.remembered and len(self._known) < QUESTIONS_MAX:
                     self._known[query] = give
             self._found.append((seq, replies, give))
@@ -103,10 +103,10 @@ class Questions:
             fail(reply, error)
 
 
-def _answer(planner: Planner, query: Query[T], now_ms: int) -> Callable[[asyncio.Future[T]], None]:
+def _answer(decider: Decider, query: Query[T], now_ms: int) -> Callable[[asyncio.Future[T]], None]:
     """What tells somebody the answer."""
     try:
-        found = planner.answer(query, now_ms)
+        found = decider.answer(query, now_ms)
     except DomainError as error:
         refusal: Exception = error.with_traceback(None)
     except Exception as error:

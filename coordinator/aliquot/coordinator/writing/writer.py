@@ -19,8 +19,8 @@ from aliquot.common.clock import Clock
 from aliquot.common.tasks import let_in
 from aliquot.coordinator.core.commands import Command, RaiseEpoch
 from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.decider import Decider
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded
@@ -57,7 +57,7 @@ class Writer:
         config: WriterConfig,
     ) -> None:
         """`thread` is what the journal is written in, and ended with `stop_thread`; `perf_ns` is a precise counter."""
-        self.planner: Planner | None = Planner(state, core)
+        self.decider: Decider | None = Decider(state, core)
         self._core = core
         self._config = config
         self._journal = journal
@@ -86,7 +86,7 @@ class Writer:
     @property
     def state(self) -> State | None:
         """What is known, ahead of what is durable; `None` while it is being read again. To be read only."""
-        return self.planner.state if self.planner is not None else None
+        return self.decider.state if self.decider is not None else None
 
     @property
     def durable_seq(self) -> int:
@@ -102,12 +102,12 @@ class Writer:
         """Work on which deciding failed, of one subject or (empty) all. What is set aside among it waits for an
         administrator, or for a restart.
         """
-        return self.planner.troubles(subject) if self.planner is not None else []
+        return self.decider.troubles(subject) if self.decider is not None else []
 
     @property
     def granting(self) -> bool:
         """Whether commands are carried out at all."""
-        return self.planner is not None and not self._availability.stopping and not self._availability.stuck
+        return self.decider is not None and not self._availability.stopping and not self._availability.stuck
 
     @property
     def not_granting_reason(self) -> str:
@@ -124,7 +124,7 @@ class Writer:
         return self._submit(command, giver_of(command))
 
     def _submit(self, command: Command[T], giver: str) -> asyncio.Future[T]:
-        if self._availability.stopping or self.planner is None:
+        if self._availability.stopping or self.decider is None:
             raise self._availability.refusal()
         return self._commands.add(command, giver, linger=self._committer.crowded)
 
@@ -153,8 +153,8 @@ class Writer:
     def adopt(self, core: CoreConfig, config: WriterConfig) -> None:
         """Decide under these from the next turn on."""
         self._core, self._config, self._commands.config = core, config, config
-        if self.planner is not None:
-            self.planner.adopt(core)
+        if self.decider is not None:
+            self.decider.adopt(core)
 
     def prune(self, up_to_seq: int) -> None:
         """Drop journal records up to there when there is time; a snapshot holds what they said."""
@@ -194,10 +194,10 @@ class Writer:
                 await self._recover()
             elif self._availability.stopping and not (committer.writing or committer.open.facts or self._commands):
                 return
-            elif self.planner is not None:
+            elif self.decider is not None:
                 # Deciding runs ahead of the disk: each command sees the facts of those before it at once, and nobody is
                 # told of any before its group is durable. So a slow disk costs waiting, and never a wrong decision.
-                self._take_turn(self.planner)
+                self._take_turn(self.decider)
                 # At most one write is under way; what is decided meanwhile is the next group. The slower the disk, the
                 # larger the groups, so the rate of grants hardly depends on it.
                 self._commit_if_ready()
@@ -225,15 +225,15 @@ class Writer:
 
     # -- one turn after the other
 
-    def _take_turn(self, planner: Planner) -> None:
+    def _take_turn(self, decider: Decider) -> None:
         try:
-            self._commands.take_turn(planner, self._committer.open, self._now_ms(planner))
+            self._commands.take_turn(decider, self._committer.open, self._now_ms(decider))
         except MemoryBrokenError:
             self._fall_down(JournalUnavailable("a defect made the coordinator read its journal again"))
 
     def _commit_if_ready(self) -> None:
-        if self.planner is not None:
-            self._committer.commit_if_ready(self.planner.state)
+        if self.decider is not None:
+            self._committer.commit_if_ready(self.decider.state)
 
     def _after_write(self) -> None:
         self._questions.give(self.durable_seq)
@@ -241,15 +241,15 @@ class Writer:
 
     def _answer_some(self) -> None:
         """Questions, while a commit is under way or nothing is to be done."""
-        if self._questions and self.planner is not None and not self._availability.stopping:
-            now_ms, queued = self._now_ms(self.planner), bool(self._commands)
-            self._questions.answer_some(self.planner, now_ms, self.durable_seq, commands_wait=queued)
+        if self._questions and self.decider is not None and not self._availability.stopping:
+            now_ms, queued = self._now_ms(self.decider), bool(self._commands)
+            self._questions.answer_some(self.decider, now_ms, self.durable_seq, commands_wait=queued)
             if self._questions:
                 self._wake.set()
 
-    def _now_ms(self, planner: Planner) -> int:
+    def _now_ms(self, decider: Decider) -> int:
         """The time never goes back, also where the clock does."""
-        return max(self._clock.now_ms(), planner.state.now_ms)
+        return max(self._clock.now_ms(), decider.state.now_ms)
 
     # -- when the journal fails
 
@@ -276,7 +276,7 @@ class Writer:
         """Memory is ahead of the disk, or broken: forget it."""
         log.error("nothing is granted: %s", error)
         self._availability.fail(error)
-        self.planner = None
+        self.decider = None
         refusal = self._availability.refusal()
         self._committer.fail_open(refusal)
         self._questions.refuse(refusal)
@@ -297,7 +297,7 @@ class Writer:
 
     def _restart_with(self, state: State) -> None:
         log.warning("the journal can be written again: granting goes on from fact %d", state.seq)
-        self.planner = Planner(state, self._core)
+        self.decider = Decider(state, self._core)
         self._availability.failure_reason = ""
         self._committer.restart_from(state)
         self._listener.granting_changed(granting=True)

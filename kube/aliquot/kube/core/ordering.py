@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aliquot.client.capacity import NodeOrder, NodeShape, OrderState, OrderWay
+from aliquot.client.supply import NodeOrder, NodeShape, OrderState, OrderWay
 
-SHAPE_LABEL: Final = "capacity.aliquot.dev/shape"
+SHAPE_LABEL: Final = "supply.aliquot.dev/shape"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-OURS: Final = "aliquot-capacity"
+OURS: Final = "aliquot-supply"
 PLACEHOLDER: Final = "aliquot-placeholder"
 """The PriorityClass of placeholders, and how their names begin."""
 PRIORITY: Final = -10

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from aliquot.client import AsyncPool, Conflict, InvalidRequest, NotFound, PoolError
-from aliquot.client.capacity import Capacity, NodeOrder, NodeShape, OrderState, OrderWay
+from aliquot.client.supply import NodeOrder, NodeShape, OrderState, OrderWay, Supply
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import APPLY, KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, KubeRefused
@@ -54,8 +54,8 @@ class Carrier:
 
     async def look(self) -> int:
         """Bring the cluster to what is ordered now; how many orders are at work. Raises KubeError, PoolError."""
-        await self._pool.capacity.take(self._name, orders_max=_ORDERS_MAX, for_s=_FOR_S)
-        found = await self._pool.capacity.get()
+        await self._pool.supply.take(self._name, orders_max=_ORDERS_MAX, for_s=_FOR_S)
+        found = await self._pool.supply.get()
         nodes = await self._nodes()
         leaving = ordering.mine(found.orders, self._name, OrderWay.REMOVE)
         await self._protect(found, nodes)
@@ -97,7 +97,7 @@ class Carrier:
             if not token:
                 return found
 
-    async def _protect(self, found: Capacity, nodes: Mapping[str, ordering.KubeNode]) -> None:
+    async def _protect(self, found: Supply, nodes: Mapping[str, ordering.KubeNode]) -> None:
         """Nodes with leases, and nodes of shapes that the pool has not ordered away, are left alone by autoscalers."""
         going = {order.node_name for order in found.orders if order.way is OrderWay.REMOVE}
         wanted = {node.name for node in found.nodes if node.leases or node.name not in going}
@@ -218,7 +218,7 @@ class Carrier:
 
     async def _say(self, number: int, **said: Any) -> None:  # noqa: ANN401 - what `report` takes
         try:
-            await self._pool.capacity.report(number, self._name, **said)
+            await self._pool.supply.report(number, self._name, **said)
         except (Conflict, NotFound, InvalidRequest) as error:
             log.warning("order-%d: %s", number, error)
 

@@ -21,7 +21,7 @@ Orders become placeholders: pods of low priority that ask for all devices of a n
 With --provisioning CLASS they become ProvisioningRequests instead; classes of the cluster autoscaler:
   {CLASSES[0]}
   {CLASSES[1]}
-Nodes that come must carry the label capacity.aliquot.dev/shape=SHAPE, and the shape's own labels.
+Nodes that come must carry the label supply.aliquot.dev/shape=SHAPE, and the shape's own labels.
 """
 
 

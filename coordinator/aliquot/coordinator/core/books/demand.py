@@ -128,7 +128,7 @@ class RecentDemand:
 
 
 # --------------------
-# What is expected to be used, as a forecast says: kept in the planner's memory, and believed only while it is fit.
+# What is expected to be used, as a forecast says: kept in the decider's memory, and believed only while it is fit.
 # A forecast only has nodes ordered earlier, and keeps them from being given back just before they are needed.
 # Dropping it, or one that says of itself that it is unfit, leaves what the queue itself asks for.
 

@@ -21,7 +21,6 @@ from aliquot.coordinator.core.commands.access import (
     RotateAuthority,
 )
 from aliquot.coordinator.core.commands.base import Command, OnBehalf
-from aliquot.coordinator.core.commands.capacity import DeclareCapacity, ReportOrder, TakeOrders, WithdrawOrder
 from aliquot.coordinator.core.commands.devices import (
     QuarantineDevice,
     ReportCare,
@@ -70,6 +69,7 @@ from aliquot.coordinator.core.commands.nodes import (
     SliceReport,
     WriteOff,
 )
+from aliquot.coordinator.core.commands.supply import DeclareSupply, ReportOrder, TakeOrders, WithdrawOrder
 from aliquot.coordinator.core.commands.tenancy import (
     ANY_VERSION,
     Apply,

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
-from aliquot.coordinator.core.known.planning import Work
+from aliquot.coordinator.core.known.known import Work
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.core.values.types import Missing, Placement, RequestSpec

@@ -31,7 +31,7 @@ from aliquot.coordinator.core.books.access import (
 from aliquot.coordinator.core.books.roles import GIVABLE, LEAST, Grant, Role, may_give
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.errors import (
     InvalidField,
     LastAdministrator,
@@ -44,7 +44,7 @@ from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
-def grant_role(known: Planning, command: c.GrantRole, now_ms: int) -> Decision[None]:
+def grant_role(known: Known, command: c.GrantRole, now_ms: int) -> Decision[None]:
     """Give a role. What is given already stays as it is."""
     check_principal(command.principal)
     _check_grant(command.grant)
@@ -57,7 +57,7 @@ def grant_role(known: Planning, command: c.GrantRole, now_ms: int) -> Decision[N
     return Decision((RoleGranted(now_ms, command.principal, command.grant),))
 
 
-def revoke_role(known: Planning, command: c.RevokeRole, now_ms: int) -> Decision[None]:
+def revoke_role(known: Known, command: c.RevokeRole, now_ms: int) -> Decision[None]:
     """Take a role away. What is not there needs no taking."""
     _require_may_give(known, command.by, command.grant)
     if command.grant not in known.access.grants_of(command.principal):
@@ -69,7 +69,7 @@ def revoke_role(known: Planning, command: c.RevokeRole, now_ms: int) -> Decision
     return Decision((RoleRevoked(now_ms, command.principal, command.grant),))
 
 
-def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision[Token]:
+def issue_token(known: Known, command: c.IssueToken, now_ms: int) -> Decision[Token]:
     """A token for oneself, or for a principal whose every role one may give; with roles, where they are named."""
     token = command.token
     check_principal(token.principal)
@@ -113,7 +113,7 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
     return Decision((*facts, TokenIssued(now_ms, issued)), issued)
 
 
-def _require_no_copies(known: Planning, principal: str, new: Sequence[Grant]) -> None:
+def _require_no_copies(known: Known, principal: str, new: Sequence[Grant]) -> None:
     """A role goes to everybody who has a token of a principal: also to whoever made that token before, and may not give
     the role.
     """
@@ -131,7 +131,7 @@ def _require_no_copies(known: Planning, principal: str, new: Sequence[Grant]) ->
             )
 
 
-def _check_nobody_s_name(known: Planning, by: Actor, principal: str) -> None:
+def _check_nobody_s_name(known: Known, by: Actor, principal: str) -> None:
     """A provider vouches for people, and Kubernetes for pods: a token that somebody else makes in such a name would act
     and be recorded as them. The pool's own folder may, since whoever enters it is the pool.
     """
@@ -146,7 +146,7 @@ def _check_nobody_s_name(known: Planning, by: Actor, principal: str) -> None:
         )
 
 
-def _check_room_for_token(known: Planning, principal: str, grants: Sequence[Grant], *, own: bool) -> None:
+def _check_room_for_token(known: Known, principal: str, grants: Sequence[Grant], *, own: bool) -> None:
     """`own`: it makes the token itself, for which others leave it room."""
     books = known.access
     account = records.account(grants)
@@ -160,7 +160,7 @@ def _check_room_for_token(known: Planning, principal: str, grants: Sequence[Gran
         )
 
 
-def open_session(known: Planning, command: c.OpenSession, now_ms: int) -> Decision[Token]:
+def open_session(known: Known, command: c.OpenSession, now_ms: int) -> Decision[Token]:
     """A token with roles of its own, for a while. The oldest of too many sessions ends."""
     token, by, books = command.token, command.by, known.access
     check_principal(token.principal)
@@ -197,7 +197,7 @@ def open_session(known: Planning, command: c.OpenSession, now_ms: int) -> Decisi
     return Decision((*facts, TokensEnded(now_ms, ended)) if ended else facts, issued)
 
 
-def revoke_tokens(known: Planning, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
+def revoke_tokens(known: Known, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
     """End tokens by id, or all of a principal's. Anybody may end their own."""
     books = known.access
     ids = dict.fromkeys(command.token_ids)
@@ -215,7 +215,7 @@ def revoke_tokens(known: Planning, command: c.RevokeTokens, now_ms: int) -> Deci
     return Decision((TokensEnded(now_ms, ended),), tuple(books.tokens[token_id] for token_id in ended))
 
 
-def _with_made(known: Planning, token_ids: Iterable[str]) -> tuple[str, ...]:
+def _with_made(known: Known, token_ids: Iterable[str]) -> tuple[str, ...]:
     """These tokens, and after them those that were made by the sessions among them."""
     first = tuple(token_ids)
     made = (each for token_id in first for each in known.access.tokens_by.get(token_id, ()))
@@ -228,7 +228,7 @@ def acted(command: c.OnBehalf[Any], now_ms: int) -> Acted:
     return Acted(now_ms, by.principal, by.token_id, by.peer, by.action, command.subject)
 
 
-def require_token(known: Planning, by: Actor, now_ms: int) -> None:
+def require_token(known: Known, by: Actor, now_ms: int) -> None:
     """A token that ended while its command waited for its turn brings about nothing more, and no other token."""
     if not by.token_id or ":" in by.principal:
         return  # the pool itself, or an invite, which the command looks at
@@ -237,7 +237,7 @@ def require_token(known: Planning, by: Actor, now_ms: int) -> None:
         raise TokenEnded(f"token {by.token_id} has ended", hint="`aliquot login` again")
 
 
-def expired(known: Planning, token_id: str, now_ms: int) -> list[Fact]:
+def expired(known: Known, token_id: str, now_ms: int) -> list[Fact]:
     """A token that has been over for long enough."""
     token = known.access.tokens.get(token_id)
     if token is None or not token.expires_ms or token.forget_ms > now_ms:
@@ -274,7 +274,7 @@ def _check_grant(grant: Grant) -> None:
             )
 
 
-def _may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool = False) -> bool:
+def _may_give(known: Known, by: Actor, grant: Grant, *, lasting: bool = False) -> bool:
     """`lasting`: for good. What a session brings ends with it, and so does what is done by tokens that it has made:
     neither gives anything that would outlast it, to nobody.
     """
@@ -286,7 +286,7 @@ def _may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool = False
     return may_give(own + of_session, grant)
 
 
-def _require_may_replace(known: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
+def _require_may_replace(known: Known, by: Actor, principal: str, held: Sequence[Grant]) -> None:
     """Whether one may make or end tokens of a principal that holds these. A refusal does not say what it holds."""
     if not all(_may_give(known, by, grant) for grant in held or (LEAST,)):
         raise RoleMissing(
@@ -296,7 +296,7 @@ def _require_may_replace(known: Planning, by: Actor, principal: str, held: Seque
         )
 
 
-def _require_may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool = False) -> None:
+def _require_may_give(known: Known, by: Actor, grant: Grant, *, lasting: bool = False) -> None:
     if lasting and not _may_give(known, by, grant, lasting=True) and _may_give(known, by, grant):
         raise RoleMissing(
             f"{by.principal} may not give {grant} by a session, which it would outlast",
@@ -311,7 +311,7 @@ def _require_may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool
         )
 
 
-def _check_room(known: Planning, principal: str, held: Sequence[Grant], new: Sequence[Grant]) -> None:
+def _check_room(known: Known, principal: str, held: Sequence[Grant], new: Sequence[Grant]) -> None:
     """Whether a principal may have these roles beside those that it holds, and be one more if it is new."""
     books = known.access
     for account in {records.account([grant]): None for grant in new}:
@@ -336,7 +336,7 @@ def _check_share(what: str, account: str, own: int, there_are: int, most: int) -
         )
 
 
-def _other_administrator(known: Planning, principal: str) -> bool:
+def _other_administrator(known: Known, principal: str) -> bool:
     return any(_ADMIN in other.grants for name, other in known.access.principals.items() if name != principal)
 
 

@@ -15,7 +15,7 @@ from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceSta
 from aliquot.coordinator.core.books.use import ShareRecalled
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, suspended
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
@@ -25,7 +25,7 @@ LENDERS_TRIED = 64
 """A look at one lender's slice costs about a placement on one node."""
 
 
-def borrow(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Placement | None:
+def borrow(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Placement | None:
     """Room for an opportunistic request on what others do not use; None: there is none. Changes nothing."""
     if not demand.opportunistic or demand.count != 1 or demand.gang_size != 1 or demand.mig_profile:
         return None
@@ -43,7 +43,7 @@ def borrow(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Placem
     return None
 
 
-def _on(known: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: bool) -> Placement | None:
+def _on(known: Known, lease: Lease, demand: Demand, piece: Slice, *, memory: bool) -> Placement | None:
     """A placement on one lender's slice."""
     if piece.state is not SliceState.ACTIVE or not known.nodes[piece.plan.node_id].spec.lends:
         return None
@@ -72,7 +72,7 @@ def _on(known: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: 
     return Placement(((lent,),), found.node_ids, "; ".join(filter(None, (found.note, note))))
 
 
-def _left(known: Planning, piece: Slice) -> tuple[int, int]:
+def _left(known: Known, piece: Slice) -> tuple[int, int]:
     """What nobody has borrowed of a slice yet: share, and memory."""
     share_milli, memory_bytes = piece.plan.share_milli, piece.plan.memory_bytes
     for slice_id in known.borrowers.get(piece.slice_id, ()):
@@ -83,7 +83,7 @@ def _left(known: Planning, piece: Slice) -> tuple[int, int]:
     return share_milli, memory_bytes
 
 
-def recall(known: Planning, lease: Lease, reason: str, now_ms: int) -> list[Fact]:
+def recall(known: Known, lease: Lease, reason: str, now_ms: int) -> list[Fact]:
     """Facts that give a lender its share back: whoever uses it goes back to its queue, with next to no grace."""
     facts: list[Fact] = [ShareRecalled(now_ms, lease.lease_id, reason)] if lease.use.lent else []
     going: dict[str, None] = {}
@@ -100,7 +100,7 @@ def recall(known: Planning, lease: Lease, reason: str, now_ms: int) -> list[Fact
     return facts
 
 
-def look(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def look(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     """A lender is on its way out: what others use of it goes before it."""
     lease = known.leases.get(lease_id)
     if lease is None or lease.ended or not lease.ending:

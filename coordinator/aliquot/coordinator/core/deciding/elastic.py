@@ -30,8 +30,8 @@ from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceSta
 from aliquot.coordinator.core.commands import AcknowledgeShape
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.known.memory import GrowthRound
-from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.gang import on_cards_of
 from aliquot.coordinator.core.rules.elastic import Ceiling, ceiling_of
 from aliquot.coordinator.core.rules.granting import offer, sterner
@@ -46,7 +46,7 @@ LOOK_AGAIN_MS = 60_000
 """Changes without a fact of their own (a budget's next period) are noticed after this long."""
 
 
-def grow(known: Planning, _: str, now_ms: int) -> list[Fact]:
+def grow(known: Known, _: str, now_ms: int) -> list[Fact]:
     """Let the next elastic lease of the round grow by a member, or give back what a rule of its queue denies it.
 
     A round offers every lease one member, by priority; a round in which a lease grew is followed by another. A step
@@ -80,7 +80,7 @@ def grow(known: Planning, _: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def _begin_round(known: Planning, now_ms: int) -> GrowthRound:
+def _begin_round(known: Known, now_ms: int) -> GrowthRound:
     """The leases that may grow, the first one last; all leases where queues have rules."""
     rules = any(queue.spec.scaling for queue in known.tenancy.queues.values())
     found: list[tuple[int, int, int, str]] = []
@@ -95,11 +95,11 @@ def _begin_round(known: Planning, now_ms: int) -> GrowthRound:
     return GrowthRound([lease_id for *_order, lease_id in found], again_ms)
 
 
-def _priority(known: Planning, lease_id: str) -> int:
+def _priority(known: Known, lease_id: str) -> int:
     return known.leases[lease_id].request.priority if lease_id in known.elastic else NEVER_MS
 
 
-def _look(known: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
+def _look(known: Known, growth: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
     if lease_id not in known.elastic:
         return []
     lease = known.leases[lease_id]
@@ -120,7 +120,7 @@ def _look(known: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> l
     return _one_more(known, lease, now_ms)
 
 
-def _one_more(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+def _one_more(known: Known, lease: Lease, now_ms: int) -> list[Fact]:
     wanted = sterner(known, lease.request, one_member(lease.request.demand), now_ms)
     demand = wanted.avoiding(lease.avoid_device_uuids + _own_cards(known, lease))
     found = offer(known, lease.request, demand, now_ms)
@@ -134,13 +134,13 @@ def _one_more(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     return [LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants)]
 
 
-def _own_cards(known: Planning, lease: Lease) -> tuple[str, ...]:
+def _own_cards(known: Known, lease: Lease) -> tuple[str, ...]:
     """Devices on which it may have no further member, as it has one on their card."""
     own = [piece.plan.device_uuid for piece in lease.holding] if lease.request.demand.apart else ()
     return on_cards_of(known.inventory, own)
 
 
-def _give_back(known: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
+def _give_back(known: Known, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
     """Give notice to the members that a rule of its queue denies it now."""
     pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
     return [
@@ -155,7 +155,7 @@ def _give_back(known: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> 
     ]
 
 
-def acknowledge(known: Planning, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
+def acknowledge(known: Known, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
     """The launcher has adapted: what it gives back is stopped now. An older shape than the present changes nothing."""
     lease = known.lease(command.lease_id)
     if not 0 < command.shape <= lease.shape:
@@ -168,7 +168,7 @@ def acknowledge(known: Planning, command: AcknowledgeShape, now_ms: int) -> Deci
     return Decision((*facts, *_stop(known, lease, _noticed(lease), now_ms)))
 
 
-def notice_over(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def notice_over(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     """A launcher has not acknowledged in time: it loses the slices anyway."""
     lease = known.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending:
@@ -176,7 +176,7 @@ def notice_over(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return _stop(known, lease, [piece for piece in _noticed(lease) if piece.deadline_ms <= now_ms], now_ms)
 
 
-def unconfirmed(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+def unconfirmed(known: Known, lease: Lease, now_ms: int) -> list[Fact]:
     """Members that an elastic lease gained and that their agents have not confirmed in time are given up."""
     silent = [
         piece
@@ -191,7 +191,7 @@ def unconfirmed(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
 
 
 def go_on_without(
-    known: Planning, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
+    known: Known, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
 ) -> list[Fact] | None:
     """Facts that drop the members of these slices, at once or with notice; None where the lease is rigid, or too
     little would be left.
@@ -218,7 +218,7 @@ def go_on_without(
 
 
 def replace_members(
-    known: Planning, lease: Lease, leaving: Iterable[Slice], reason: str, now_ms: int
+    known: Known, lease: Lease, leaving: Iterable[Slice], reason: str, now_ms: int
 ) -> list[Fact] | None:
     """Facts that give a movable lease members elsewhere and give notice to those of these slices, in one change: it
     never has fewer than now. None where it may not be moved, is changing already, or nothing is free.
@@ -254,7 +254,7 @@ def replace_members(
     ]
 
 
-def keep(known: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
+def keep(known: Known, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
     """Let slices go on whose notice is not over yet."""
     by_lease: dict[str, list[str]] = {}
     for slice_id in slice_ids:
@@ -277,7 +277,7 @@ def _noticed(lease: Lease) -> list[Slice]:
     return [piece for piece in lease.slices if on_notice(piece)]
 
 
-def _stop(known: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
+def _stop(known: Known, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
     """End slices whose notice is over. Without an agent they are gone at once."""
     if not pieces:
         return []
@@ -291,7 +291,7 @@ def _stop(known: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> li
     return [shrinking, *_gone_without_agent(known, lease, pieces, now_ms)]
 
 
-def _gone_without_agent(known: Planning, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
+def _gone_without_agent(known: Known, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
     return [
         SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
         for piece in pieces
@@ -299,7 +299,7 @@ def _gone_without_agent(known: Planning, lease: Lease, pieces: Iterable[Slice], 
     ]
 
 
-def _agentless(known: Planning, piece: Slice) -> bool:
+def _agentless(known: Known, piece: Slice) -> bool:
     return known.nodes[piece.plan.node_id].spec.agentless
 
 

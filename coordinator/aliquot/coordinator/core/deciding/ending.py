@@ -20,13 +20,13 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
 
-def release(known: Planning, command: Release, now_ms: int) -> Decision[None]:
+def release(known: Known, command: Release, now_ms: int) -> Decision[None]:
     """End a lease. One that has ended, or is ending for good, is left as it is."""
     lease = known.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):
@@ -36,7 +36,7 @@ def release(known: Planning, command: Release, now_ms: int) -> Decision[None]:
 
 
 def end(
-    known: Planning,
+    known: Known,
     lease: Lease,
     reason: EndReason,
     now_ms: int,
@@ -61,7 +61,7 @@ def end(
     return [*given_up, notice, *_unconfirmed(known, lease.holding, now_ms, last)]
 
 
-def _unconfirmed(known: Planning, told: Sequence[Slice], now_ms: int, last: Fact | None = None) -> list[Fact]:
+def _unconfirmed(known: Known, told: Sequence[Slice], now_ms: int, last: Fact | None = None) -> list[Fact]:
     """Facts for those of the slices that were told to go whose end nobody will confirm: they are gone at once, and
     where these are all, `last` follows.
     """
@@ -70,9 +70,7 @@ def _unconfirmed(known: Planning, told: Sequence[Slice], now_ms: int, last: Fact
     return [*facts, last] if last is not None and len(gone) == len(told) else facts
 
 
-def send_back(
-    known: Planning, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int
-) -> list[Fact]:
+def send_back(known: Known, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int) -> list[Fact]:
     """Facts that end a lease's grant and, when its slices are gone, return it to its queue at its old place. One that
     was put on a place ends then, and may be reprieved until then like any other.
     """
@@ -81,7 +79,7 @@ def send_back(
     return [notice, *_unconfirmed(known, lease.holding, now_ms, last)]
 
 
-def leave(known: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+def leave(known: Known, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds in a place that closes, with its own grace where `grace_ms` is 0.
 
     An elastic lease goes on without it where it can; a preemptible or movable one goes back to its queue.
@@ -110,7 +108,7 @@ def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
 
 
 def conclude(
-    known: Planning,
+    known: Known,
     lease: Lease,
     gone: Iterable[str],
     failed: Mapping[str, tuple[str, str]],
@@ -184,9 +182,7 @@ def _concluded(lease: Lease, reason: EndReason, detail: str, now_ms: int, *, req
     return LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail)
 
 
-def _give_up(
-    known: Planning, lease: Lease, left: list[Slice], reason: EndReason, story: str, now_ms: int
-) -> list[Fact]:
+def _give_up(known: Known, lease: Lease, left: list[Slice], reason: EndReason, story: str, now_ms: int) -> list[Fact]:
     """Facts that end a lease which lost a slice; `left` are those that still hold something."""
     if not left:
         return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story)]
@@ -196,7 +192,7 @@ def _give_up(
 
 
 def retry_elsewhere(
-    known: Planning, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
+    known: Known, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
 ) -> list[Fact]:
     """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices. One that was
     put on a place ends.
@@ -224,12 +220,12 @@ def retry_elsewhere(
     return facts
 
 
-def is_agentless(known: Planning, piece: Slice) -> bool:
+def is_agentless(known: Known, piece: Slice) -> bool:
     """Whether nobody will ever confirm this slice, because its node has no agent."""
     return known.nodes[piece.plan.node_id].spec.agentless
 
 
-def _time_limit(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _time_limit(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     lease = known.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending or lease.waiting:
         return []
@@ -241,7 +237,7 @@ def _time_limit(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return end(known, lease, EndReason.TIME_LIMIT, now_ms, detail=f"{lease.request.time_limit_ms} ms")
 
 
-def _confirm(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _confirm(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     """A grant that its agents have not confirmed: try elsewhere. Agentless nodes never confirm, and need not."""
     lease = known.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending or lease.waiting:
@@ -264,7 +260,7 @@ def _confirm(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return retry_elsewhere(known, lease, list(lease.holding), avoid, story, now_ms)
 
 
-def _forget(known: Planning, _: str, now_ms: int) -> list[Fact]:
+def _forget(known: Known, _: str, now_ms: int) -> list[Fact]:
     """Drop ended leases that are old enough, or too many. At most 1,000 a step."""
     config = known.config
     known.memory.forget_due_ms = 0

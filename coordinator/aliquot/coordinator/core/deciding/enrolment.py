@@ -28,7 +28,7 @@ from aliquot.coordinator.core.books.enrolment import (
 )
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.errors import (
     AuthorityInUse,
     AuthorityUnchanged,
@@ -45,7 +45,7 @@ from aliquot.coordinator.core.values.timers import Due
 _ASK_AGAIN = "ask an operator for another: `aliquot node invite {node}`"
 
 
-def invite(known: Planning, command: c.InviteNode, now_ms: int) -> Decision[Invite]:
+def invite(known: Known, command: c.InviteNode, now_ms: int) -> Decision[Invite]:
     """Let a node bring a key."""
     wanted = command.invite
     if len(known.enrolment.invites) >= records.INVITES_MAX:
@@ -60,7 +60,7 @@ def invite(known: Planning, command: c.InviteNode, now_ms: int) -> Decision[Invi
     return Decision((NodeInvited(now_ms, made),), made)
 
 
-def join(known: Planning, command: c.JoinNode, now_ms: int) -> Decision[Enrolled]:
+def join(known: Known, command: c.JoinNode, now_ms: int) -> Decision[Enrolled]:
     """Enrol the key that a node brings. The invite is used up in the same step."""
     found = known.enrolment.invites.get(command.invite_id)
     if found is None or not hmac.compare_digest(found.sha256, command.invite_sha256):
@@ -96,7 +96,7 @@ def join(known: Planning, command: c.JoinNode, now_ms: int) -> Decision[Enrolled
     )
 
 
-def _check_invited(known: Planning, found: Invite, command: c.JoinNode) -> None:
+def _check_invited(known: Known, found: Invite, command: c.JoinNode) -> None:
     """Whether this is the node that was invited. A name is free to choose, so one that is invited by its name must not
     take the id of a node that is known by another.
     """
@@ -114,7 +114,7 @@ def _check_invited(known: Planning, found: Invite, command: c.JoinNode) -> None:
     )
 
 
-def disenrol(known: Planning, command: c.DisenrolNode, now_ms: int) -> Decision[None]:
+def disenrol(known: Known, command: c.DisenrolNode, now_ms: int) -> Decision[None]:
     """Let a node's key count no more."""
     node_id = command.node_id
     if node_id in known.enrolment.enrolled:
@@ -124,7 +124,7 @@ def disenrol(known: Planning, command: c.DisenrolNode, now_ms: int) -> Decision[
     raise NodeNotFound(f"there is no node {node_id[:64]!r}", hint="`aliquot nodes` lists them")
 
 
-def look_at_invite(known: Planning, invite_id: str, now_ms: int) -> list[Fact]:
+def look_at_invite(known: Known, invite_id: str, now_ms: int) -> list[Fact]:
     """Drop one that was over long ago."""
     found = known.enrolment.invites.get(invite_id)
     if found is None or found.forgotten_ms > now_ms:
@@ -172,7 +172,7 @@ def behind(enrolled: Iterable[Enrolled], tokens: Iterable[Token], newest: int, n
             yield Behind(token.generation, token_id=token.token_id, principal=token.principal)
 
 
-def rotate(known: Planning, command: c.RotateAuthority, now_ms: int) -> Decision[int]:
+def rotate(known: Known, command: c.RotateAuthority, now_ms: int) -> Decision[int]:
     """Begin a generation. Returns its number."""
     books = known.enrolment
     if len(command.salt) != SALT_BYTES:
@@ -188,7 +188,7 @@ def rotate(known: Planning, command: c.RotateAuthority, now_ms: int) -> Decision
     return Decision((AuthorityBegun(now_ms, Generation(number, command.salt, now_ms, command.by)),), number)
 
 
-def retire(known: Planning, command: c.RetireAuthority, now_ms: int) -> Decision[int]:
+def retire(known: Known, command: c.RetireAuthority, now_ms: int) -> Decision[int]:
     """End the older of two generations. Returns the number of the one that is left."""
     books = known.enrolment
     both = trusted(books.generations)
@@ -211,7 +211,7 @@ def retire(known: Planning, command: c.RetireAuthority, now_ms: int) -> Decision
     return Decision((AuthorityRetired(now_ms, both[0].number),), books.newest)
 
 
-def note_trust(known: Planning, command: c.NoteTrust, now_ms: int) -> Decision[None]:
+def note_trust(known: Known, command: c.NoteTrust, now_ms: int) -> Decision[None]:
     """Put down what somebody says that it trusts. Who is not known any more, or says nothing new, changes nothing."""
     books = known.enrolment
     if not 0 < command.number <= books.newest:

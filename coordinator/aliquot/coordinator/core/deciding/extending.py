@@ -12,13 +12,13 @@ from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.commands import ExtendLease
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import refuse_held_back, suspended
 from aliquot.coordinator.core.values.errors import ExtensionRefused, InvalidField, LeaseEndedError, QuotaExceeded
 from aliquot.coordinator.core.values.fact import by_kind
 
 
-def extend(known: Planning, command: ExtendLease, now_ms: int) -> Decision[None]:
+def extend(known: Known, command: ExtendLease, now_ms: int) -> Decision[None]:
     """Let a lease have this time limit. The same limit again changes nothing, so it can be sent again.
 
     Raises LeaseNotFound, LeaseEndedError, InvalidField, QuotaExceeded, TenantHeldBack, ExtensionRefused.
@@ -60,7 +60,7 @@ def _look_at_queue(tenancy: Tenancy, lease: Lease, wanted_ms: int) -> None:
     raise ExtensionRefused(f"queue {queue} {what}", lease.granted_ms + most_ms if lease.granted_ms else 0)
 
 
-def _look_at_promises(known: Planning, lease: Lease, wanted_ms: int) -> None:
+def _look_at_promises(known: Known, lease: Lease, wanted_ms: int) -> None:
     """Who was promised what it holds counts on its present end; whom it keeps waiting already loses nothing by this."""
     ends_ms = lease.granted_ms + lease.request.time_limit_ms
     gone_ms = lease.granted_ms + wanted_ms + lease.request.grace_ms
@@ -74,7 +74,7 @@ def _look_at_promises(known: Planning, lease: Lease, wanted_ms: int) -> None:
     raise ExtensionRefused(f"{why}; {more} leaves that as it is", until_ms)
 
 
-def _promises(known: Planning, lease: Lease) -> Iterator[tuple[int, str]]:
+def _promises(known: Known, lease: Lease) -> Iterator[tuple[int, str]]:
     """(when, why) others are to have something of what it holds."""
     held = {piece.plan.device_uuid for piece in lease.holding}
     for hold in known.holds.values():

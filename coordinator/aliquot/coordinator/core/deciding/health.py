@@ -31,7 +31,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import moving
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.health import (
     covered,
     covering_of,
@@ -54,7 +54,7 @@ SUSPECTS = 2
 """Tenants whose programs failed on one card within a day: then it may be the card."""
 
 
-def look(known: Planning, subject: str, now_ms: int) -> list[Fact]:
+def look(known: Known, subject: str, now_ms: int) -> list[Fact]:
     """What is due of an incident, or of a device whose signs are bad."""
     if not subject.isdecimal():
         return _look_at_device(known, subject, now_ms)
@@ -76,7 +76,7 @@ def look(known: Planning, subject: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def _look_at_device(known: Planning, uuid: str, now_ms: int) -> list[Fact]:
+def _look_at_device(known: Known, uuid: str, now_ms: int) -> list[Fact]:
     """Soft evidence that was put aside may be believed now."""
     old = known.devices.get(uuid)
     if old is None or old.sign is None or old.incident:
@@ -91,7 +91,7 @@ def _look_at_device(known: Planning, uuid: str, now_ms: int) -> list[Fact]:
 # -- quarantine
 
 
-def _empty(known: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
+def _empty(known: Known, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
     """Tell the leases, one a look; have those go that can't stay; then it is drained."""
     soft = incident.severity < Severity.FATAL
     returned = _returned(known, node, incident, now_ms) if soft and not incident.is_check else []
@@ -109,12 +109,12 @@ def _empty(known: Planning, node: Node, incident: Incident, now_ms: int) -> list
     return []
 
 
-def _held(known: Planning, node: Node, incident: Incident) -> dict[str, list[Slice]]:
+def _held(known: Known, node: Node, incident: Incident) -> dict[str, list[Slice]]:
     devices = {device.uuid for device in devices_on(node.spec, incident.units)}
     return leases_on(known.leases, known.slice_ids_by_node[node.spec.node_id], devices)
 
 
-def _tell(known: Planning, incident: Incident, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
+def _tell(known: Known, incident: Incident, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
     where = ", ".join(sorted({piece.plan.device_uuid for piece in pieces}))
     text = f"incident {incident.number} on {where}: {incident.reason}"
     told: list[Fact] = []
@@ -134,7 +134,7 @@ def _tell(known: Planning, incident: Incident, lease: Lease, pieces: list[Slice]
 # -- drained
 
 
-def _go_on(known: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
+def _go_on(known: Known, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
     """What comes next for cards that nothing holds: they are well again, are repaired, or wait for somebody."""
     returned = _returned(known, node, incident, now_ms)
     if returned:
@@ -149,7 +149,7 @@ def _go_on(known: Planning, node: Node, incident: Incident, now_ms: int) -> list
     return []
 
 
-def _repair(known: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
+def _repair(known: Known, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
     repairs = [
         sum(
             past.action is not Remedy.NONE and past.cause == incident.cause and past.at_ms > now_ms - PAST_MS
@@ -182,7 +182,7 @@ def _all_of(node: Node, incident: Incident) -> tuple[str, ...]:
 
 
 def _widened(
-    known: Planning, node: Node, incident: Incident, units: tuple[str, ...], text: str, now_ms: int
+    known: Known, node: Node, incident: Incident, units: tuple[str, ...], text: str, now_ms: int
 ) -> IncidentMoved:
     absorbs = covered(known, node.spec, units, but=incident.number)
     return IncidentMoved(
@@ -193,7 +193,7 @@ def _widened(
 # -- orders
 
 
-def _wait_for_agent(known: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
+def _wait_for_agent(known: Known, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
     """An order that nobody answers is given up, once the agent could have answered."""
     if now_ms < incident.due_ms:
         look_soon(known, incident.number, incident.due_ms)
@@ -204,7 +204,7 @@ def _wait_for_agent(known: Planning, node: Node, incident: Incident, now_ms: int
     return _failed(known, node, incident, "its agent has not answered in time", now_ms)
 
 
-def report_care(known: Planning, command: c.ReportCare, now_ms: int) -> Decision[None]:
+def report_care(known: Known, command: c.ReportCare, now_ms: int) -> Decision[None]:
     """An agent says what became of an order. Ignored where that order is not under way."""
     node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -218,7 +218,7 @@ def report_care(known: Planning, command: c.ReportCare, now_ms: int) -> Decision
     return NOTHING
 
 
-def _succeeded(known: Planning, node: Node, incident: Incident, said: c.ReportCare, now_ms: int) -> list[Fact]:
+def _succeeded(known: Known, node: Node, incident: Incident, said: c.ReportCare, now_ms: int) -> list[Fact]:
     story = said.story
     if incident.state is Standing.REPAIRING:
         done = f"its agent has done the {WORDS[incident.action]}"
@@ -234,7 +234,7 @@ def _succeeded(known: Planning, node: Node, incident: Incident, said: c.ReportCa
     return [*_measured(node, copies, now_ms), _passed(known, incident, story, now_ms)]
 
 
-def _passed(known: Planning, incident: Incident, story: str, now_ms: int) -> Fact:
+def _passed(known: Known, incident: Incident, story: str, now_ms: int) -> Fact:
     text = f"verified: {story}" if story else "verified"
     if incident.tried or incident.severity is Severity.FATAL:
         return _moved(incident, Standing.PROBATION, text, now_ms, due_ms=now_ms + known.config.probation_ms)
@@ -248,7 +248,7 @@ def _measured(node: Node, copies: tuple[tuple[str, int], ...], now_ms: int) -> l
     return [CopiesMeasured(now_ms, node.spec.node_id, kind, tuple(found)) for kind, found in sorted(of.items())]
 
 
-def _verified(known: Planning, node: Node, incident: Incident, text: str, now_ms: int) -> Fact:
+def _verified(known: Known, node: Node, incident: Incident, text: str, now_ms: int) -> Fact:
     """The test that comes before service; where its agent has none, the cards are watched instead."""
     if WORDS[Remedy.VERIFY] in node.spec.remedies:
         due_ms = now_ms + known.config.verify_timeout_ms
@@ -256,7 +256,7 @@ def _verified(known: Planning, node: Node, incident: Incident, text: str, now_ms
     return _moved(incident, Standing.PROBATION, text, now_ms, due_ms=now_ms + known.config.probation_ms)
 
 
-def _failed(known: Planning, node: Node, incident: Incident, problem: str, now_ms: int, story: str = "") -> list[Fact]:
+def _failed(known: Known, node: Node, incident: Incident, problem: str, now_ms: int, story: str = "") -> list[Fact]:
     """The next rung of the ladder: reset, restart, a person."""
     what = "verification" if incident.state is Standing.VERIFYING else WORDS[incident.action]
     text = f"{what} failed: {problem}" + (f" ({story})" if story else "")
@@ -273,7 +273,7 @@ def _failed(known: Planning, node: Node, incident: Incident, problem: str, now_m
 # -- back into service
 
 
-def _returned(known: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
+def _returned(known: Known, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
     """Facts for an incident whose signs are good (again): it is over, or is tested first, or must rest for a while."""
     if incident.by or incident.failed or not _is_well(known, node, incident):
         return []
@@ -291,7 +291,7 @@ def _returned(known: Planning, node: Node, incident: Incident, now_ms: int) -> l
     return [_verified(known, node, incident, "its signs stayed good", now_ms)]
 
 
-def _is_well(known: Planning, node: Node, incident: Incident) -> bool:
+def _is_well(known: Known, node: Node, incident: Incident) -> bool:
     """Whether all that it covers is there, and its agent has nothing to say against any of it."""
     devices = devices_on(node.spec, incident.units)
     there = {unit for device in devices for unit in (device.uuid, device.parent_uuid)}
@@ -299,7 +299,7 @@ def _is_well(known: Planning, node: Node, incident: Incident) -> bool:
     return there.issuperset(incident.units) and all(known.devices[device.uuid].well for device in devices)
 
 
-def _rest_ms(known: Planning, incident: Incident, now_ms: int) -> int:
+def _rest_ms(known: Known, incident: Incident, now_ms: int) -> int:
     """How long it must have been well: a card that flaps is out for longer each time."""
     earlier = max(
         sum(
@@ -316,7 +316,7 @@ def _rest_ms(known: Planning, incident: Incident, now_ms: int) -> int:
 # -- by hand
 
 
-def quarantine(known: Planning, command: c.QuarantineDevice, now_ms: int) -> Decision[None]:
+def quarantine(known: Known, command: c.QuarantineDevice, now_ms: int) -> Decision[None]:
     """Somebody takes a card out of service, until it is returned."""
     node, device = _named(known, command.uuid)
     covering = covering_of(known, device)
@@ -328,7 +328,7 @@ def quarantine(known: Planning, command: c.QuarantineDevice, now_ms: int) -> Dec
     return Decision(tuple(open_incident(known, node, device, sign, now_ms, by=command.by or "somebody")))
 
 
-def verify(known: Planning, command: c.VerifyDevice, now_ms: int) -> Decision[None]:
+def verify(known: Known, command: c.VerifyDevice, now_ms: int) -> Decision[None]:
     """Somebody has a card tested: once nothing holds it, where it is in service."""
     node, device = _named(known, command.uuid)
     if WORDS[Remedy.VERIFY] not in node.spec.remedies:
@@ -350,7 +350,7 @@ def verify(known: Planning, command: c.VerifyDevice, now_ms: int) -> Decision[No
     return Decision((_verified(known, node, incident, f"asked for by {command.by or 'somebody'}", now_ms),))
 
 
-def give_back(known: Planning, command: c.ReturnDevice, now_ms: int) -> Decision[None]:
+def give_back(known: Known, command: c.ReturnDevice, now_ms: int) -> Decision[None]:
     """Somebody takes a card back into service. What was before counts no more."""
     node, device = _named(known, command.uuid)
     incident = covering_of(known, device)
@@ -378,7 +378,7 @@ def give_back(known: Planning, command: c.ReturnDevice, now_ms: int) -> Decision
     return Decision((IncidentClosed(now_ms, incident.number, outcome, by, overrules=bool(said)),))
 
 
-def _named(known: Planning, uuid: str) -> tuple[Node, DeviceSpec]:
+def _named(known: Known, uuid: str) -> tuple[Node, DeviceSpec]:
     """A device by its UUID, or by that of its card. Raises DeviceNotFound."""
     if uuid in known.devices:
         record = known.inventory.device_record(uuid)
@@ -393,7 +393,7 @@ def _named(known: Planning, uuid: str) -> tuple[Node, DeviceSpec]:
 # -- what hits leases
 
 
-def report_hit(known: Planning, command: c.ReportHit, now_ms: int) -> Decision[None]:
+def report_hit(known: Known, command: c.ReportHit, now_ms: int) -> Decision[None]:
     """A fault on a card is one lease's: its holder is told. Where several tenants' are hit, it may be the card."""
     node = known.nodes.get(command.node_id)
     lease = known.leases.get(command.lease_id)
@@ -449,7 +449,7 @@ def _ordered(
     return IncidentMoved(now_ms, incident.number, target, text, due_ms, number, action, remedy=incident.remedy)
 
 
-def _look_again(known: Planning, incident: Incident, now_ms: int) -> None:
+def _look_again(known: Known, incident: Incident, now_ms: int) -> None:
     look_soon(known, incident.number, now_ms + known.config.health_look_ms)
 
 

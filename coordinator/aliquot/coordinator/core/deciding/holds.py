@@ -17,7 +17,7 @@ from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, granted, is_entitled, sterner, suspended
 from aliquot.coordinator.core.values.fact import Fact
@@ -26,7 +26,7 @@ from aliquot.coordinator.core.values.troubles import WorkKey, WorkKind
 from aliquot.coordinator.core.values.types import EndReason
 
 
-def use_complete(known: Planning, now_ms: int) -> Decision[None] | None:
+def use_complete(known: Known, now_ms: int) -> Decision[None] | None:
     """Grant the first complete hold; give it up where a limit forbids it or its devices no longer suit the request."""
     troubles = known.memory.troubles
     for owner in known.ready_holds:
@@ -40,7 +40,7 @@ def use_complete(known: Planning, now_ms: int) -> Decision[None] | None:
     return None
 
 
-def _use(known: Planning, hold: Hold, now_ms: int) -> list[Fact]:
+def _use(known: Known, hold: Hold, now_ms: int) -> list[Fact]:
     lease = known.leases[hold.owner]
     if not is_complete(known.leases, known.inventory, hold):
         # The index is wrong. Passing over it, one would come back to it for ever.
@@ -55,7 +55,7 @@ def _use(known: Planning, hold: Hold, now_ms: int) -> list[Fact]:
     return [granted(hold.owner, lease.lease_epoch + 1, hold.placement, now_ms)]
 
 
-def break_lost(known: Planning, now_ms: int) -> list[Fact]:
+def break_lost(known: Known, now_ms: int) -> list[Fact]:
     """Holds that can't become complete any more: their owners are decided on anew."""
     facts: list[Fact] = []
     troubles = known.memory.troubles
@@ -69,19 +69,19 @@ def break_lost(known: Planning, now_ms: int) -> list[Fact]:
     return facts
 
 
-def give_up(known: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+def give_up(known: Known, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """End a hold and reprieve its victims, but for those on whose end somebody else counts (`taken_over`)."""
     released = HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason)
     return [released, *reprieve(known, hold, now_ms, reason, taken_over)]
 
 
-def give_up_of(known: Planning, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
+def give_up_of(known: Known, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
     """End the hold of this lease, if it has one."""
     hold = known.holds.get(lease_id)
     return give_up(known, hold, now_ms, reason) if hold is not None else []
 
 
-def reprieve(known: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+def reprieve(known: Known, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """Reprieve the victims that still hold everything. One that has given up a slice, or is unreachable, ends."""
     reprieved: list[Fact] = [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
@@ -102,7 +102,7 @@ def may_be_reprieved(lease: Lease) -> bool:
     )
 
 
-def expired(known: Planning, owner: str, now_ms: int) -> list[Fact]:
+def expired(known: Known, owner: str, now_ms: int) -> list[Fact]:
     """A hold's time is up. What was reserved for the head of a line is offered to all again."""
     hold = known.holds.get(owner)
     if hold is None or hold.expires_ms > now_ms:
@@ -110,7 +110,7 @@ def expired(known: Planning, owner: str, now_ms: int) -> list[Fact]:
     return give_up(known, hold, now_ms, "its time is up")
 
 
-def in_the_way(known: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
+def in_the_way(known: Known, lease: Lease, *, entitled: bool) -> list[Hold]:
     """Holds that must give way to this request: reservations for later requests and, where it is entitled, all holds of
     borrowers.
     """

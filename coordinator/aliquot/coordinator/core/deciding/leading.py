@@ -10,7 +10,7 @@ from aliquot.coordinator.core.books.nodes import (
 from aliquot.coordinator.core.commands import LearnPrices
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.errors import (
     StaleLeader,
 )
@@ -18,7 +18,7 @@ from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 
-def start_leading(known: Planning, command: c.StartLeading, now_ms: int) -> Decision[None]:
+def start_leading(known: Known, command: c.StartLeading, now_ms: int) -> Decision[None]:
     """Every take-over has an epoch of its own. Nodes that were connected must register again."""
     if command.leader_epoch <= known.leader_epoch:
         raise StaleLeader(
@@ -36,7 +36,7 @@ def start_leading(known: Planning, command: c.StartLeading, now_ms: int) -> Deci
     return Decision(tuple(facts))
 
 
-def raise_epoch(known: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
+def raise_epoch(known: Known, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
     """Raise the epoch. Sessions go on; agents get the higher epoch from now on."""
     if command.leader_epoch <= known.leader_epoch:
         return NOTHING
@@ -47,7 +47,7 @@ def raise_epoch(known: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision
 # Prices that the learner has found: taken when they are newer than those in force.
 
 
-def learn(known: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
+def learn(known: Known, command: LearnPrices, now_ms: int) -> Decision[None]:
     """Take a table of prices that is newer than the one in force."""
     if known.prices is not None and command.table.version <= known.prices.version:
         return NOTHING

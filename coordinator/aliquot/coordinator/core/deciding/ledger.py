@@ -18,7 +18,7 @@ from aliquot.coordinator.core.books.ledger.folding import DAY_MS
 from aliquot.coordinator.core.books.ledger.meters import ALERT_PERMILLE
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE, Planning
+from aliquot.coordinator.core.known.known import FOLDED_AT_ONCE, Known
 from aliquot.coordinator.core.values.errors import IdempotencyMismatch, InvalidField
 from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
@@ -28,7 +28,7 @@ _DIGITS_MAX = 64
 _REFERENCE_CHARS_MAX = 128
 
 
-def post_credit(known: Planning, command: c.PostCredit, now_ms: int) -> Decision[None]:
+def post_credit(known: Known, command: c.PostCredit, now_ms: int) -> Decision[None]:
     """Post money of a tenant. The same again changes nothing, so that a retry never pays twice.
 
     Raises InvalidField, and IdempotencyMismatch where the reference was used for another payment.
@@ -51,7 +51,7 @@ def post_credit(known: Planning, command: c.PostCredit, now_ms: int) -> Decision
     return Decision((fact,))
 
 
-def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
+def correct_usage(known: Known, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
     """Correct a charge by a new entry. The same again changes nothing.
 
     Raises InvalidField, and IdempotencyMismatch where the reference was used for something else.
@@ -79,7 +79,7 @@ def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Deci
     return Decision((fact,))
 
 
-def observe_use(known: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
+def observe_use(known: Known, command: c.ObserveUse, now_ms: int) -> Decision[None]:
     """Add what agents measured. Ignored for leases that are gone, and where nothing was measured."""
     if not command.tenant and command.lease_id not in known.leases:
         return NOTHING
@@ -94,7 +94,7 @@ def observe_use(known: Planning, command: c.ObserveUse, now_ms: int) -> Decision
     return Decision((UseObserved(at_ms=now_ms, lease_id=command.lease_id, tenant=command.tenant, **fields),))
 
 
-def close_books(known: Planning, command: c.CloseBooks, now_ms: int) -> Decision[None]:
+def close_books(known: Known, command: c.CloseBooks, now_ms: int) -> Decision[None]:
     """Sum up the entries of days long gone. The moment must be a midnight (UTC) that has passed."""
     if command.up_to_ms % DAY_MS or command.up_to_ms > now_ms:
         raise InvalidField("up_to_ms", "books are closed at a midnight (UTC) that has passed")
@@ -124,7 +124,7 @@ def _decimal(field: str, text: str) -> str:
     return str(int(text))
 
 
-def _budget(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
+def _budget(known: Known, tenant: str, now_ms: int) -> list[Fact]:
     """Record that a budget reached a level; try requests again that waited for the next period."""
     meter = known.meters.get(tenant)
     if meter is None:
@@ -138,7 +138,7 @@ def _budget(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def _fold(known: Planning, _: str, now_ms: int) -> list[Fact]:
+def _fold(known: Known, _: str, now_ms: int) -> list[Fact]:
     """Sum up the oldest usage: a step of those beyond what is kept entry by entry."""
     known.memory.fold_due = False
     surplus = known.ledger.usage_entries - known.config.ledger_entries_max

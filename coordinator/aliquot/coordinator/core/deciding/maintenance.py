@@ -29,7 +29,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import moving
 from aliquot.coordinator.core.deciding.nodes import drain_lease
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.errors import InvalidField, MaintenanceExists, MaintenanceNotFound
 from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
@@ -44,7 +44,7 @@ LOOK_AGAIN_MS = 5_000
 """While leases end on nodes under maintenance: one that was to be preempted may have been reprieved since."""
 
 
-def declare(known: Planning, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
+def declare(known: Known, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
     """Declare a window. If it has begun already, the next ticks carry it out."""
     spec = command.spec
     spec = replace(spec, node_ids=tuple(sorted({known.node(name).spec.node_id for name in spec.node_ids})))
@@ -102,13 +102,13 @@ def _checked(spec: WindowSpec, now_ms: int) -> Occurrence:
     return held
 
 
-def end(known: Planning, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
+def end(known: Known, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
     """Withdraw a window. Leases that are already ending for it end."""
     _named(known, command.name)
     return Decision((MaintenanceEnded(now_ms, command.name, "withdrawn"),))
 
 
-def _named(known: Planning, name: str) -> Window:
+def _named(known: Known, name: str) -> Window:
     window = known.windows.get(name)
     if window is None:
         raise MaintenanceNotFound(
@@ -117,7 +117,7 @@ def _named(known: Planning, name: str) -> Window:
     return window
 
 
-def look(known: Planning, name: str, now_ms: int) -> list[Fact]:
+def look(known: Known, name: str, now_ms: int) -> list[Fact]:
     """What is due of a window: its next phase, or one lease that is told to go."""
     window = known.windows.get(name)
     if window is None:
@@ -136,7 +136,7 @@ def look(known: Planning, name: str, now_ms: int) -> list[Fact]:
     return _empty(known, window, now_ms) if phase is Phase.OPEN else []
 
 
-def _empty(known: Planning, window: Window, now_ms: int) -> list[Fact]:
+def _empty(known: Known, window: Window, now_ms: int) -> list[Fact]:
     """Facts that send one lease away from a node of the window, or none where all were told to go."""
     again = False
     for node_id in known.emptying:

@@ -16,7 +16,7 @@ from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled, Node
 from aliquot.coordinator.core.commands import ReportCut
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import offer
 from aliquot.coordinator.core.rules.mig import (
     LayoutChange,
@@ -36,7 +36,7 @@ NODES_MAX = 32
 BACKOFF_MAX_MS = 3_600_000
 
 
-def look(known: Planning, _: str, now_ms: int) -> list[Fact]:
+def look(known: Known, _: str, now_ms: int) -> list[Fact]:
     """Order at most one request's cuts; give up an order that was not answered. Comes again by itself."""
     known.memory.cuts_due_ms = 0
     if not known.cutting:
@@ -55,7 +55,7 @@ def look(known: Planning, _: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def report(known: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
+def report(known: Known, command: ReportCut, now_ms: int) -> Decision[None]:
     """An agent reports on an order. Ignored where that order is not under way."""
     node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -66,7 +66,7 @@ def report(known: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
     return NOTHING
 
 
-def notes(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
+def notes(known: Known, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     """For people: what is done, or could be, to cut cards as a waiting request needs."""
     profiles = as_profiles(known, demand) if known.cutting else ()
     if not profiles:
@@ -91,7 +91,7 @@ def notes(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[st
     return [f"{where} could be cut for it, which is done when it has waited {patience_s} s more"]
 
 
-def _overdue(known: Planning, now_ms: int) -> list[Fact]:
+def _overdue(known: Known, now_ms: int) -> list[Fact]:
     timeout_ms = known.config.cut_timeout_ms
     return [
         _settled(node, cut, f"its agent did not answer within {timeout_ms // 1000} s", now_ms)
@@ -108,7 +108,7 @@ def _settled(node: Node, cut: Cut, problem: str, now_ms: int) -> CutSettled:
     )
 
 
-def _waiting(known: Planning, now_ms: int) -> Iterator[Lease]:
+def _waiting(known: Known, now_ms: int) -> Iterator[Lease]:
     """The first of each line that profiles serve and that has waited long enough, by priority and rank."""
     heads = sorted(
         (-key.priority, *line[0])
@@ -123,7 +123,7 @@ def _waiting(known: Planning, now_ms: int) -> Iterator[Lease]:
             yield lease
 
 
-def _for(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+def _for(known: Known, lease: Lease, now_ms: int) -> list[Fact]:
     """Orders with which this request would fit; none where one is under way, or where cutting is not what it needs."""
     under_way = (
         cut for node_id in known.cutting for cut in known.nodes[node_id].cuts if cut.lease_id == lease.lease_id
@@ -151,12 +151,12 @@ def _for(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     return facts
 
 
-def _plan(known: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[LayoutChange, ...]:
+def _plan(known: Known, profiles: tuple[Demand, ...], now_ms: int) -> tuple[LayoutChange, ...]:
     """The cuts for the first of these that can have any."""
     return next((cuts for each in profiles if (cuts := plan(_mig_nodes(known, each, now_ms), each))), ())
 
 
-def _mig_nodes(known: Planning, demand: Demand, now_ms: int) -> list[MigNode]:
+def _mig_nodes(known: Known, demand: Demand, now_ms: int) -> list[MigNode]:
     """Nodes whose cards may be cut now, with what is in use there."""
     nodes: list[MigNode] = []
     node_ids, turn = list(known.cutting), known.memory.cuts_turn
@@ -180,14 +180,14 @@ def _mig_nodes(known: Planning, demand: Demand, now_ms: int) -> list[MigNode]:
     return nodes
 
 
-def _in_use(known: Planning, uuid: str) -> bool:
+def _in_use(known: Known, uuid: str) -> bool:
     if not known.inventory.has_device(uuid):
         return True
     record = known.inventory.device_record(uuid)
     return bool(record.slices or record.withheld_for or record.foreign_bytes or record.admits or not record.healthy)
 
 
-def _rests_until(known: Planning, cut: Cut) -> int:
+def _rests_until(known: Known, cut: Cut) -> int:
     doubled = max(0, min(cut.failures - 1, 16))
     rest_ms = min(known.config.cut_rest_ms << doubled, max(BACKOFF_MAX_MS, known.config.cut_rest_ms))
     return cut.settled_ms + rest_ms

@@ -19,7 +19,7 @@ from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import holds as holding
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, granted, sterner, suspended
 from aliquot.coordinator.core.rules.moving import cheapest, evacuate, last_to_leave
@@ -36,7 +36,7 @@ MOVED_REST_MS = 600_000
 class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
     """The leases of each node, read when the node is first looked at."""
 
-    def __init__(self, known: Planning, now_ms: int) -> None:
+    def __init__(self, known: Known, now_ms: int) -> None:
         super().__init__()
         self._known = known
         self._now_ms = now_ms
@@ -53,8 +53,8 @@ class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
         return found
 
 
-def placed_lease(known: Planning, lease: Lease, now_ms: int) -> PlacedLease:
-    """A lease as the planners of moves see it."""
+def placed_lease(known: Known, lease: Lease, now_ms: int) -> PlacedLease:
+    """A lease as the deciders of moves see it."""
     return PlacedLease(lease.lease_id, lease.request.demand, placement_of(lease), _movable(known, lease, now_ms))
 
 
@@ -68,13 +68,13 @@ def placement_of(lease: Lease) -> Placement:
     return Placement(slices, tuple(plans[0].node_id for plans in slices))
 
 
-def _movable(known: Planning, lease: Lease, now_ms: int) -> bool:
+def _movable(known: Known, lease: Lease, now_ms: int) -> bool:
     """Whether a lease may be moved now, and was not just granted."""
     rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
     return now_ms >= lease.granted_ms + rest_ms and _may_move(known, lease)
 
 
-def _may_move(known: Planning, lease: Lease) -> bool:
+def _may_move(known: Known, lease: Lease) -> bool:
     """Whether a lease is marked movable, active as a whole, and not elastic. A gang is moved whole, or not at all."""
     request = lease.request
     if not request.movable or request.min_count or request.max_count:
@@ -90,7 +90,7 @@ def _may_move(known: Planning, lease: Lease) -> bool:
     return True
 
 
-def move(known: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fact] | None:
+def move(known: Known, planned: LeaseMove, why: str, now_ms: int) -> list[Fact] | None:
     """The facts of one move; None where a limit forbids that the lease holds both places for a moment."""
     lease = known.leases[planned.lease_id]
     request = lease.request
@@ -115,7 +115,7 @@ def move(known: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fac
 
 
 def move_away(
-    known: Planning, lease: Lease, why: str, now_ms: int, *, leaving: Collection[Slice] = ()
+    known: Known, lease: Lease, why: str, now_ms: int, *, leaving: Collection[Slice] = ()
 ) -> list[Fact] | None:
     """The facts that grant a lease elsewhere because it can't stay; None where it can't be moved.
 
@@ -132,7 +132,7 @@ def move_away(
     return move(known, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)
 
 
-def could_make_room(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> bool:
+def could_make_room(known: Known, lease: Lease, demand: Demand, now_ms: int) -> bool:
     """Whether `make_room` would find room for a request once it has waited for long enough. Changes nothing."""
     budget = known.engine.moves
     if demand.count < 2 or not known.movable_slices or not budget.may_plan(demand, now_ms):
@@ -145,7 +145,7 @@ def could_make_room(known: Planning, lease: Lease, demand: Demand, now_ms: int) 
     return found is not None
 
 
-def make_room(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def make_room(known: Known, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
     hold = known.holds.get(lease.lease_id)
     if not known.movable_slices and hold is None:
@@ -185,7 +185,7 @@ def make_room(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> lis
     return facts
 
 
-def place_to_clear(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+def place_to_clear(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
     """The place from which the fewest have to go, where a queue orders by slowdown and some may be moved; else None.
 
     `clear_one` then moves them, one by one. Where a request would start soonest by itself is often where others like it
@@ -199,7 +199,7 @@ def place_to_clear(known: Planning, lease: Lease, demand: Demand, now_ms: int) -
     return cheapest(known, _LazyLeasesByNode(known, now_ms), demand, now_ms, known.engine.moves.available)
 
 
-def clear_one(known: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fact]:
+def clear_one(known: Known, lease: Lease, hold: Hold, now_ms: int) -> list[Fact]:
     """Facts that move one lease off the devices that are kept for somebody: whoever would leave them last.
 
     All others would end before it, so that one move brings the start forward the most. It goes where something has

@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.access import SYSTEM, Acted
-from aliquot.coordinator.core.books.capacity import (
-    CapacitySpec,
+from aliquot.coordinator.core.books.enrolment import NodeDisenrolled
+from aliquot.coordinator.core.books.nodes import Node, NodeCordoned, NodeRemoved
+from aliquot.coordinator.core.books.supply import (
     NodeCame,
     NodeOrdered,
     NodeWent,
@@ -14,12 +15,11 @@ from aliquot.coordinator.core.books.capacity import (
     OrderChanged,
     OrderState,
     Slot,
+    SupplySpec,
     Way,
 )
-from aliquot.coordinator.core.books.enrolment import NodeDisenrolled
-from aliquot.coordinator.core.books.nodes import Node, NodeCordoned, NodeRemoved
-from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.rules.capacity import is_up, nodes_here, open_orders
+from aliquot.coordinator.core.known.known import Known
+from aliquot.coordinator.core.rules.supply import is_up, nodes_here, open_orders
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import NodeSpec, NodeState
 
@@ -43,14 +43,14 @@ def closed_by(order: Order) -> str:
     return f"{order.order_id} takes it away"
 
 
-def node_of(known: Planning, order: Order) -> Node | None:
+def node_of(known: Known, order: Order) -> Node | None:
     """The node that an order is about, as far as it is known."""
     return known.nodes.get(order.node_id) or known.nodes.get(known.node_ids_by_name.get(order.node_name, ""))
 
 
-def follow(known: Planning, now_ms: int) -> list[Fact]:
+def follow(known: Known, now_ms: int) -> list[Fact]:
     """Facts about orders that have gone on by themselves. A bounded number at a time."""
-    spec = known.capacity.spec or CapacitySpec()
+    spec = known.supply.spec or SupplySpec()
     facts = _seen(known, spec, now_ms)
     for order in (*open_orders(known, Way.ADD), *open_orders(known, Way.REMOVE)):
         facts += (_coming if order.way is Way.ADD else _going)(known, spec, order, now_ms)
@@ -59,11 +59,11 @@ def follow(known: Planning, now_ms: int) -> list[Fact]:
     return facts
 
 
-def _seen(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
+def _seen(known: Known, spec: SupplySpec, now_ms: int) -> list[Fact]:
     """Nodes of shapes that have come or gone since the last look."""
     facts: list[Fact] = []
     here = {each.name: each for each in nodes_here(known, spec)}
-    slots = known.capacity.slots
+    slots = known.supply.slots
     for name, each in here.items():
         if is_up(each.node) and not slots.get(name, Slot("")).here_ms:
             facts.append(NodeCame(now_ms, name, each.shape.name, each.shape.price_micro))
@@ -71,7 +71,7 @@ def _seen(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
     return facts[:NODES_AT_ONCE_MAX]
 
 
-def _coming(known: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> list[Fact]:
+def _coming(known: Known, spec: SupplySpec, order: Order, now_ms: int) -> list[Fact]:
     node = node_of(known, order)
     if node is not None and (node.state is NodeState.READY or (is_up(node) and node.spec.agentless)):
         came = replace(order, state=OrderState.DONE, changed_ms=now_ms, node_id=node.spec.node_id)
@@ -85,7 +85,7 @@ def _coming(known: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> l
     return [*over(known, order, OrderState.FAILED, f"it has not come in {minutes} minutes", now_ms)]
 
 
-def _going(known: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> list[Fact]:
+def _going(known: Known, spec: SupplySpec, order: Order, now_ms: int) -> list[Fact]:
     node = node_of(known, order)
     if order.state is OrderState.UNDER_WAY and (node is None or not is_up(node) or node.spec.agentless):
         return _gone(known, spec, order, node, now_ms)
@@ -98,7 +98,7 @@ def _going(known: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> li
     return []
 
 
-def _gone(known: Planning, spec: CapacitySpec, order: Order, node: Node | None, now_ms: int) -> list[Fact]:
+def _gone(known: Known, spec: SupplySpec, order: Order, node: Node | None, now_ms: int) -> list[Fact]:
     """It went. A machine stays known, and open for when it is woken; what was made for an order is forgotten."""
     if node is None:
         return [OrderChanged(now_ms, replace(order, state=OrderState.DONE, changed_ms=now_ms))]
@@ -115,14 +115,14 @@ def _gone(known: Planning, spec: CapacitySpec, order: Order, node: Node | None, 
     return facts
 
 
-def over(known: Planning, order: Order, how: OrderState, problem: str, now_ms: int) -> list[Fact]:
+def over(known: Known, order: Order, how: OrderState, problem: str, now_ms: int) -> list[Fact]:
     """An order ends otherwise than it was meant to. What may come all the same is cancelled by an order of its own; a
     node that stays is open again.
     """
     changed = replace(order, state=how, problem=problem, changed_ms=now_ms)
     rest_ms = 0
     if how is OrderState.FAILED and order.way is Way.ADD:
-        old = known.capacity.rests.get(order.shape)
+        old = known.supply.rests.get(order.shape)
         rest_ms = min(REST_MS << min(old.failures if old is not None else 0, 8), REST_MS_MAX)
     action = "WithdrawOrder" if how is OrderState.WITHDRAWN else "GiveUpOrder"
     facts: list[Fact] = [
@@ -135,7 +135,7 @@ def over(known: Planning, order: Order, how: OrderState, problem: str, now_ms: i
     leaving = any(other.node_name == order.node_name for other in open_orders(known, Way.REMOVE))
     if not leaving and (order.state is not OrderState.ORDERED or order.reference or order.tries):
         cancel = Order(
-            number=known.capacity.next_order,
+            number=known.supply.next_order,
             way=Way.REMOVE,
             shape=order.shape,
             pool=order.pool,
@@ -161,7 +161,7 @@ def _opened(node: Node, order: Order, now_ms: int) -> list[Fact]:
     return []
 
 
-def closes(known: Planning, spec: NodeSpec, now_ms: int) -> list[Fact]:
+def closes(known: Known, spec: NodeSpec, now_ms: int) -> list[Fact]:
     """A node that registers while an order takes it away is closed at once: it must not be given anything."""
     for order in open_orders(known, Way.REMOVE):
         if spec.name == order.node_name and order.node_id in ("", spec.node_id):

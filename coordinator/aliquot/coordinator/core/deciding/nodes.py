@@ -25,7 +25,7 @@ from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.node_orders import closes
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.health import judge, vanished
 from aliquot.coordinator.core.values.errors import (
     DeviceClaimed,
@@ -38,7 +38,7 @@ from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import EndReason, NodeSpec, NodeState
 
 
-def declare(known: Planning, command: c.DeclareNode, now_ms: int) -> Decision[None]:
+def declare(known: Known, command: c.DeclareNode, now_ms: int) -> Decision[None]:
     """Make nodes known without their agents. What an agent has registered is kept but for pool and labels."""
     specs = (command.spec, *command.others)
     _check_apart(specs)
@@ -57,7 +57,7 @@ def declare(known: Planning, command: c.DeclareNode, now_ms: int) -> Decision[No
     return Decision(tuple(facts))
 
 
-def register(known: Planning, command: c.RegisterNode, now_ms: int) -> Decision[None]:
+def register(known: Known, command: c.RegisterNode, now_ms: int) -> Decision[None]:
     """An agent has connected: its word on the hardware replaces any declaration, and it must reconcile first."""
     spec = command.spec
     facts: list[Fact] = []
@@ -91,7 +91,7 @@ def register(known: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
     return Decision(tuple(facts))
 
 
-def _check_same_machine(known: Planning, old: Node, spec: NodeSpec) -> None:
+def _check_same_machine(known: Known, old: Node, spec: NodeSpec) -> None:
     """A machine made from the image of a node has its id but other cards: believing it would end every lease there.
     One that has lost all its cards, or has partitioned them anew, is the same still.
     """
@@ -112,7 +112,7 @@ def _hardware(spec: NodeSpec) -> set[str]:
     return devices | {card.uuid for card in spec.cards}
 
 
-def _as_held(known: Planning, spec: NodeSpec) -> NodeSpec:
+def _as_held(known: Known, spec: NodeSpec) -> NodeSpec:
     """The node with no device smaller than what leases hold of it: a newer agent may report a MIG instance as a smaller
     part of its card than it was granted as.
     """
@@ -125,7 +125,7 @@ def _as_held(known: Planning, spec: NodeSpec) -> NodeSpec:
     return replace(spec, devices=tuple(devices))
 
 
-def silent(known: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None]:
+def silent(known: Known, command: c.NodeSilent, now_ms: int) -> Decision[None]:
     """A node has not been heard. SUSPECT stops new grants; LOST makes its slices UNREACHABLE."""
     node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -136,7 +136,7 @@ def silent(known: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None
     return _changed(command.node_id, target, command.session_epoch, command.reason, now_ms)
 
 
-def heard(known: Planning, command: c.NodeHeard, now_ms: int) -> Decision[None]:
+def heard(known: Known, command: c.NodeHeard, now_ms: int) -> Decision[None]:
     """A SUSPECT node spoke on the session it had: nothing was missed, it goes on. A LOST one must register again."""
     node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.SUSPECT:
@@ -149,7 +149,7 @@ def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, n
     return Decision((fact,))
 
 
-def cordon(known: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
+def cordon(known: Known, command: c.Cordon, now_ms: int) -> Decision[None]:
     """Open or close a node. Draining also ends its leases: preemptible ones go back to their queue."""
     node = known.node(command.node_id)
     node_id = node.spec.node_id
@@ -172,7 +172,7 @@ def cordon(known: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
     return Decision(tuple(facts))
 
 
-def write_off(known: Planning, command: c.WriteOff, now_ms: int) -> Decision[None]:
+def write_off(known: Known, command: c.WriteOff, now_ms: int) -> Decision[None]:
     """Have slices ended that nobody knows. One that a lease holds ends with its lease, and in no other way.
 
     Raises InvalidField for one that is known.
@@ -185,7 +185,7 @@ def write_off(known: Planning, command: c.WriteOff, now_ms: int) -> Decision[Non
     return Decision((SlicesWrittenOff(now_ms, node.spec.node_id, fresh),)) if fresh else NOTHING
 
 
-def drain_lease(known: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+def drain_lease(known: Known, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds on a node, with its own grace where `grace_ms` is 0.
 
     An elastic lease goes on without it where it can; a preemptible or movable one goes back to its queue.
@@ -194,7 +194,7 @@ def drain_lease(known: Planning, lease: Lease, node_id: str, detail: str, grace_
     return lifecycle.leave(known, lease, there, detail, grace_ms, now_ms)
 
 
-def remove(known: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None]:
+def remove(known: Known, command: c.RemoveNode, now_ms: int) -> Decision[None]:
     """Forget a node. With `force`, one that is lost for good takes what it held with it."""
     node = known.node(command.node_id)
     node_id = node.spec.node_id
@@ -218,7 +218,7 @@ def remove(known: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None
     return Decision(tuple(facts))
 
 
-def report_device(known: Planning, command: c.ReportDevice, now_ms: int) -> Decision[None]:
+def report_device(known: Known, command: c.ReportDevice, now_ms: int) -> Decision[None]:
     """A device's health or foreign memory changed; the session layer has applied its deadband."""
     node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -262,7 +262,7 @@ def _check_apart(specs: Sequence[NodeSpec]) -> None:
         seen |= claims
 
 
-def _check_claims(known: Planning, spec: NodeSpec, ignoring: Node | None = None) -> None:
+def _check_claims(known: Known, spec: NodeSpec, ignoring: Node | None = None) -> None:
     """Names and device UUIDs belong to one node each."""
     owner = known.node_ids_by_name.get(spec.name)
     ignored = ignoring.spec.node_id if ignoring is not None else None
@@ -287,7 +287,7 @@ def _check_claims(known: Planning, spec: NodeSpec, ignoring: Node | None = None)
                 )
 
 
-def _placeholder(known: Planning, spec: NodeSpec) -> Node | None:
+def _placeholder(known: Known, spec: NodeSpec) -> Node | None:
     """A mere declaration under the same name, which the registering agent stands in for."""
     owner = known.node_ids_by_name.get(spec.name)
     if owner is None or owner == spec.node_id:
@@ -308,7 +308,7 @@ def _inherit(spec: NodeSpec, old: NodeSpec) -> NodeSpec:
     )
 
 
-def _fail_vanished(known: Planning, changed: Iterable[tuple[Node | None, NodeSpec]], now_ms: int) -> list[Fact]:
+def _fail_vanished(known: Known, changed: Iterable[tuple[Node | None, NodeSpec]], now_ms: int) -> list[Fact]:
     """Slices on devices that nodes no longer have are lost with them."""
     failed: dict[str, dict[str, tuple[str, str]]] = {}
     for old, spec in changed:
@@ -326,7 +326,7 @@ def _fail_vanished(known: Planning, changed: Iterable[tuple[Node | None, NodeSpe
     return facts
 
 
-def _write_off(known: Planning, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
+def _write_off(known: Known, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
     """End a lease that has slices on a node that is gone for good; those on other nodes end in their own time."""
     lease = known.leases[lease_id]
     detail = f"node {node_id} was removed"

@@ -11,12 +11,12 @@ from aliquot.coordinator.core.commands import ReconcileNode, ReportSlices, Repor
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 
-def report_slices(known: Planning, command: ReportSlices, now_ms: int) -> Decision[None]:
+def report_slices(known: Known, command: ReportSlices, now_ms: int) -> Decision[None]:
     """Confirmations. Those of an older session, or of a slice or epoch that is no more, are not believed."""
     node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -24,7 +24,7 @@ def report_slices(known: Planning, command: ReportSlices, now_ms: int) -> Decisi
     return Decision(tuple(conclude_reports(known, command.node_id, command.reports, now_ms)))
 
 
-def conclude_reports(known: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
+def conclude_reports(known: Known, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
     """Facts that follow from reports of one node. An UNREACHABLE slice counts in the state that it will resume."""
     by_lease: dict[str, dict[str, SliceReport]] = {}
     for report in reports:
@@ -36,7 +36,7 @@ def conclude_reports(known: Planning, node_id: str, reports: Iterable[SliceRepor
     return facts
 
 
-def _conclude_lease(known: Planning, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
+def _conclude_lease(known: Known, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     gone: list[str] = []
     failed: dict[str, tuple[str, str]] = {}
@@ -62,7 +62,7 @@ def _conclude_lease(known: Planning, lease: Lease, reports: dict[str, SliceRepor
 # A node's agent is back: compare what it holds with the books, then let the node be used again.
 
 
-def reconcile(known: Planning, command: ReconcileNode, now_ms: int) -> Decision[None]:
+def reconcile(known: Known, command: ReconcileNode, now_ms: int) -> Decision[None]:
     """Adopt what is held and known; count as gone what was ending and is no longer held; then READY.
 
     A slice that should run and that the agent does not hold stays as it is: the desired state makes the agent set it up

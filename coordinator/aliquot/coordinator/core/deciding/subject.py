@@ -12,13 +12,13 @@ from typing import Any
 from aliquot.coordinator.core.commands import Command
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.commands.queries import Query
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
-Decide = Callable[[Planning, Any, int], Decision[Any]]
-Answer = Callable[[Planning, Any, int], Any]
-Look = Callable[[Planning, str, int], list[Fact]]
+Decide = Callable[[Known, Any, int], Decision[Any]]
+Answer = Callable[[Known, Any, int], Any]
+Look = Callable[[Known, str, int], list[Fact]]
 """(what is known, the subject of the entry, now_ms) -> what follows; nothing where it was not due after all."""
 
 

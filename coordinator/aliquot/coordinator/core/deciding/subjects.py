@@ -32,7 +32,7 @@ from aliquot.coordinator.core.deciding.admission import admit, allocate, placing
 from aliquot.coordinator.core.deciding.answers import health as health_now
 from aliquot.coordinator.core.deciding.answers import use as use_now
 from aliquot.coordinator.core.deciding.subject import Answer, Decide, Decides, Look
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
@@ -70,20 +70,20 @@ class Later:
         for name in self.modules:
             yield importlib.import_module(f"aliquot.coordinator.core.deciding.{name}").DECIDES
 
-    def decide(self, known: Planning, command: c.Command[Any], now_ms: int) -> Decision[Any]:
+    def decide(self, known: Known, command: c.Command[Any], now_ms: int) -> Decision[Any]:
         """What its subject decides."""
         return next(table for part in self.load() if (table := part.commands.get(type(command))))(
             known, command, now_ms
         )
 
-    def answer(self, known: Planning, query: Any, now_ms: int) -> Any:  # noqa: ANN401 - see `Answer`
+    def answer(self, known: Known, query: Any, now_ms: int) -> Any:  # noqa: ANN401 - see `Answer`
         """What its subject answers."""
         return next(table for part in self.load() if (table := part.queries.get(type(query))))(known, query, now_ms)
 
     def look_for(self, due: Due) -> Look:
         """What its subject does about such an entry."""
 
-        def look(known: Planning, subject: str, now_ms: int) -> list[Fact]:
+        def look(known: Known, subject: str, now_ms: int) -> list[Fact]:
             return next(table for part in self.load() if (table := part.due.get(due)))(known, subject, now_ms)
 
         return look
@@ -91,9 +91,9 @@ class Later:
 
 LATER = (
     Later(
-        ("capacity.ordering", "capacity.queries"),
-        commands=(c.DeclareCapacity, c.TakeOrders, c.ReportOrder, c.WithdrawOrder, c.ExpectDemand),
-        due=(Due.CAPACITY,),
+        ("supply.ordering", "supply.queries"),
+        commands=(c.DeclareSupply, c.TakeOrders, c.ReportOrder, c.WithdrawOrder, c.ExpectDemand),
+        due=(Due.SUPPLY,),
     ),
     Later(("demand",), commands=(c.NoteDemand,)),
     Later(

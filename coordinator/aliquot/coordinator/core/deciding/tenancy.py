@@ -40,7 +40,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
 from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.policies import BY_WORKLOAD, POLICIES
 from aliquot.coordinator.core.values.errors import (
     Conflict,
@@ -57,7 +57,7 @@ _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 APPLIED_MAX = 10_000
 
 
-def apply(known: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
+def apply(known: Known, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
     """Declare what differs. All or nothing. Raises Conflict, InvalidField."""
     if len(command.pools) + len(command.tenants) + len(command.queues) > APPLIED_MAX:
         raise InvalidField("items", f"more than {APPLIED_MAX} at once")
@@ -102,7 +102,7 @@ def apply(known: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutco
     return Decision(() if command.dry_run else tuple(facts), outcome)
 
 
-def remove(known: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
+def remove(known: Known, command: c.Withdraw, now_ms: int) -> Decision[None]:
     """Withdraw a declaration that is not in use."""
     tenancy, name = known.tenancy, command.name
     fact: Fact
@@ -137,12 +137,12 @@ def remove(known: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
     return Decision((fact,))
 
 
-def move_quotas(known: Planning, command: c.MoveQuotas, now_ms: int) -> Decision[None]:
+def move_quotas(known: Known, command: c.MoveQuotas, now_ms: int) -> Decision[None]:
     """Put in force what windows of quotas say by now."""
     return Decision(tuple(quotas_moved(known, now_ms)))
 
 
-def quotas_moved(known: Planning, now_ms: int) -> list[Fact]:
+def quotas_moved(known: Known, now_ms: int) -> list[Fact]:
     """A fact about all windows of quotas that have opened or closed by now; none where none has."""
     tenancy = known.tenancy
     items: list[InForce] = []
@@ -152,7 +152,7 @@ def quotas_moved(known: Planning, now_ms: int) -> list[Fact]:
     return [QuotasInForce(at_ms=now_ms, items=tuple(items))] if items else []
 
 
-def forgive(known: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
+def forgive(known: Known, command: c.Forgive, now_ms: int) -> Decision[int]:
     """Hold nothing of what was against a tenant any more. Answers with how many offences were forgiven."""
     offences = known.tenancy.offences.get(command.tenant, ())
     if not offences:
@@ -161,14 +161,14 @@ def forgive(known: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
     return Decision((fact,), len(offences))
 
 
-def offences_over(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
+def offences_over(known: Known, tenant: str, now_ms: int) -> list[Fact]:
     """Forget the offences of a tenant that count by no policy any more."""
     longest_ms = max(counted_for_ms(known.tenancy, tenant), default=0)
     over = [at_ms for at_ms in known.tenancy.offences.get(tenant, ()) if at_ms + longest_ms <= now_ms]
     return [OffencesForgotten(at_ms=now_ms, tenant=tenant, up_to_ms=over[-1])] if over else []
 
 
-def _check_unused(known: Planning, name: str) -> None:
+def _check_unused(known: Known, name: str) -> None:
     below = [queue.spec.name for queue in known.tenancy.queues.values() if queue.spec.parent == name]
     if below and name != ROOT:
         raise QueueInUse(f"queue {name} has queues below it: {', '.join(sorted(below))}", hint="remove those first")
@@ -205,7 +205,7 @@ def _check_placement(name: str, path: str) -> None:
         raise InvalidField(path, f"there is no placement policy {name[:64]!r}; there are {', '.join(sorted(known))}")
 
 
-def _check_currency(known: Planning, card: RateCard) -> None:
+def _check_currency(known: Known, card: RateCard) -> None:
     """Amounts in the books have no currency of their own: they are all in that of the pool."""
     before = known.ledger.prices.latest
     if before is None or before.currency == card.currency:
@@ -250,7 +250,7 @@ def _copy(tenancy: Tenancy) -> Tenancy:
     return trial
 
 
-def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
+def _check_trial(known: Known, trial: Tenancy, now_ms: int) -> None:
     """Check the declarations as a whole: the tree, the guarantees, and what is held already."""
     checks.check_windows(quota for _, _, quota in _quotas(trial))
     checks.check_tree({name: queue.spec for name, queue in trial.queues.items()}, now_ms)
@@ -309,13 +309,13 @@ def _quotas(tenancy: Tenancy) -> Iterator[tuple[str, str, Quota]]:
         yield "q", name, queue.spec.quota
 
 
-def _offence(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
+def _offence(known: Known, tenant: str, now_ms: int) -> list[Fact]:
     """An offence of a tenant does not count any more: what it was held to may be over."""
     known.memory.look_again = True
     return offences_over(known, tenant, now_ms)
 
 
-def _quota(known: Planning, _: str, now_ms: int) -> list[Fact]:
+def _quota(known: Known, _: str, now_ms: int) -> list[Fact]:
     """A window of a quota opens or closes; where nothing does, this moment was put in force already."""
     return quotas_moved(known, now_ms)
 

@@ -22,7 +22,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.borrowing import recall
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.known.use_windows import UseWindows, Window, classify
 from aliquot.coordinator.core.rules.use import acts_on, may_lend, policy_of, told_of_all
 from aliquot.coordinator.core.values.errors import InvalidField
@@ -36,7 +36,7 @@ _WORDS = {
 }
 
 
-def look(known: Planning, command: c.LookAtUse, now_ms: int) -> Decision[None]:
+def look(known: Known, command: c.LookAtUse, now_ms: int) -> Decision[None]:
     """Judge some leases by what was seen of them since the last look."""
     windows = known.memory.part(UseWindows, UseWindows)
     facts: list[Fact] = []
@@ -60,7 +60,7 @@ def look(known: Planning, command: c.LookAtUse, now_ms: int) -> Decision[None]:
     return Decision(tuple(facts), None)
 
 
-def _judge(known: Planning, lease: Lease, window: Window, now_ms: int) -> list[Fact]:
+def _judge(known: Known, lease: Lease, window: Window, now_ms: int) -> list[Fact]:
     found, use = window.state(known.config.idle_window_ms), lease.use
     if found is UseState.UNKNOWN and window.settling:
         # A pause, which may become idleness; or windows have begun anew since a take-over: what was so stays so while
@@ -78,7 +78,7 @@ def _judge(known: Planning, lease: Lease, window: Window, now_ms: int) -> list[F
     return []
 
 
-def _consequences(known: Planning, lease: Lease, idle_ms: int, now_ms: int) -> list[Fact]:
+def _consequences(known: Known, lease: Lease, idle_ms: int, now_ms: int) -> list[Fact]:
     """At most one step a look: a warning, a loan, or the end that was announced."""
     use = lease.use
     if use.exempt_until_ms > now_ms:
@@ -103,7 +103,7 @@ def _warning(lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms: int) -> Idl
     return IdleWarned(now_ms, lease.lease_id, lease.use.warned + 1, idle_ms, policy.action, act_ms, told)
 
 
-def _act(known: Planning, lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms: int) -> list[Fact]:
+def _act(known: Known, lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms: int) -> list[Fact]:
     facts: list[Fact] = [IdleActed(now_ms, lease.lease_id, policy.action, idle_ms)]
     facts += recall(known, lease, "it ends", now_ms)
     detail = f"{lease.use.state.name.lower()} for {idle_ms // 60_000} minutes"
@@ -113,7 +113,7 @@ def _act(known: Planning, lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms
     return facts + lifecycle.end(known, lease, EndReason.IDLE, now_ms, detail=detail)
 
 
-def exempt(known: Planning, command: c.ExemptLease, now_ms: int) -> Decision[None]:
+def exempt(known: Known, command: c.ExemptLease, now_ms: int) -> Decision[None]:
     """Let idleness of a lease have no consequences for a while."""
     lease = known.lease(command.lease_id)
     if command.for_ms > EXEMPT_MS_MAX:
@@ -124,7 +124,7 @@ def exempt(known: Planning, command: c.ExemptLease, now_ms: int) -> Decision[Non
     return Decision((LeaseExempted(now_ms, lease.lease_id, until_ms, command.reason, command.by),))
 
 
-def confirm_notice(known: Planning, command: c.ConfirmNotice, now_ms: int) -> Decision[None]:
+def confirm_notice(known: Known, command: c.ConfirmNotice, now_ms: int) -> Decision[None]:
     """A notifier has delivered a warning."""
     lease = known.lease(command.lease_id)
     if lease.ended or not lease.use.told < command.number <= lease.use.warned:

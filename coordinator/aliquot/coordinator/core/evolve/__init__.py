@@ -15,7 +15,6 @@ from typing import Any
 
 from aliquot.coordinator.core.evolve import (
     access,
-    capacity,
     demand,
     elastic,
     enrolment,
@@ -27,6 +26,7 @@ from aliquot.coordinator.core.evolve import (
     maintenance,
     mig,
     nodes,
+    supply,
     tenancy,
     use,
 )
@@ -57,7 +57,7 @@ SUBJECTS = (
     enrolment.SUBJECT,
     ledger.SUBJECT,
     demand.SUBJECT,
-    capacity.SUBJECT,
+    supply.SUBJECT,
 )
 """In the order in which their indexes are derived."""
 

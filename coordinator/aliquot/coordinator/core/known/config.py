@@ -71,7 +71,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     """A lease is idle once nothing was done with it for so long."""
     lent_grace_ms: int = 1_000
     """Between SIGTERM and SIGKILL of what uses another lease's share when that one wants it back."""
-    capacity_look_ms: int = 10_000
+    supply_look_ms: int = 10_000
     """How often it is looked at which nodes should come, or go."""
     health_look_ms: int = 5_000
     """How often incidents that wait for something are looked at."""

@@ -1,4 +1,4 @@
-"""What the planner remembers: earlier searches, work that it has still to look at, measurements.
+"""What the decider remembers: earlier searches, work that it has still to look at, measurements.
 
 All of it may be thrown away at any moment, which only costs time; a restarted coordinator begins with none. What was
 found for one version of an index holds only for that version, so that nobody has to clear it.
@@ -77,7 +77,7 @@ class Memory:
     def __init__(self) -> None:
         self.seen = Seen()
         self.timers = Timers()
-        """What the planner itself wants to look at later."""
+        """What the decider itself wants to look at later."""
         self.troubles = Troubles()
         """Work on which deciding failed."""
 
@@ -124,9 +124,9 @@ class Memory:
         """When to look next whether a card should be cut; 0: never."""
         self.cuts_turn = 0
         """How many nodes with cards the last look has passed."""
-        self.capacity_due_ms = 0
+        self.supply_due_ms = 0
         """When it is looked at next which nodes should come or go; 0: nothing asks for it."""
-        self.capacity_calm = False
+        self.supply_calm = False
         """That look is late, because nobody waited when it was put off."""
         self.forget_due_ms = 0
         """When ended leases are to be forgotten next; 0: nothing asks for it."""

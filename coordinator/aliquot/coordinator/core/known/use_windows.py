@@ -157,7 +157,7 @@ class Window:
 
 
 class UseWindows:
-    """The windows of all leases that are looked at: part of the planner's memory."""
+    """The windows of all leases that are looked at: part of the decider's memory."""
 
     def __init__(self) -> None:
         self._windows: dict[str, Window] = {}

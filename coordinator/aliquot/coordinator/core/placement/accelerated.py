@@ -1,8 +1,8 @@
 """The price policy's scores by compiled code instead of NumPy calls: same arrays in, same integers out.
 
 Kept apart from the index so that everything works without numba, only slower: the index scores by NumPy until machine
-code was loaded in this process, and by that from then on. A process that only loads it needs no numba (`compiled` in
-another makes it). The arrays are gathered anew whenever one of them was replaced (growth, new prices).
+code was loaded in this process, and by that from then on. A process that only loads it needs no numba (`machine_code`
+makes it in another). The arrays are gathered anew whenever one of them was replaced (growth, new prices).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.scoring import Scorer
-from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
+from aliquot.coordinator.core.placement.shapes import Bools, Ints
 
 COLUMNS_MAX = 256
 """Devices of one node: a key keeps eight bits for the column."""
@@ -124,22 +123,6 @@ def kernel() -> Kernel | None:
     return _loaded[0][0] if _loaded else None
 
 
-def compiled() -> bytes:
-    """The kernel as `load` takes it. Compiling loads numba: half a second and a hundred megabytes that never go again,
-    and some seconds more where numba's cache does not hold it.
-
-    Raises RuntimeError: why it can't be had here.
-    """
-    try:
-        from aliquot.coordinator.core.placement.compiling import object_code  # noqa: PLC0415 - optional, slow to import
-
-        inventory, policy = Inventory(), Price()
-        none = Accelerator(lambda *_: 0, Scorer(inventory, policy, ShapeTable(inventory)), policy, 1)
-        return object_code(none.gather(_NoRows()))
-    except (ImportError, AttributeError) as error:  # there is none, or one of another inside
-        raise RuntimeError(f"numba can't compile here ({error})") from error
-
-
 def load(object_code: bytes) -> None:
     """Take a kernel that was compiled on this machine, from the next score on. Safe in a thread.
 
@@ -161,26 +144,6 @@ def load(object_code: bytes) -> None:
     # As a function of Python's own, which keeps the interpreter's lock: it is shorter than giving that up takes.
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     _loaded[:] = [(prototype(engine.get_function_address(ENTRY)), engine)]
-
-
-def warm_up() -> str:
-    """Compile in this process and load; returns why the scores stay with NumPy, or "" where they don't."""
-    try:
-        if not _loaded:
-            load(compiled())
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
-class _NoRows:
-    """An index without rows."""
-
-    def __init__(self) -> None:
-        self.keys: Ints = np.zeros((1, 1), np.int64)
-        self.block_keys: Ints = np.zeros((1, 1), np.int64)
-        self.eligible: Bools = np.zeros((1, 1), np.bool_)
-        self.allocations = 0
 
 
 class Accelerator:

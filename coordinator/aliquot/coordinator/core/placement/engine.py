@@ -48,7 +48,7 @@ class Engine:
         index: type[ScoreIndex] = ScoreIndex,
         compiled: bool = True,
     ) -> None:
-        """`compiled`: score by numba once `accelerated.warm_up` has brought it in and where the policy has a kernel."""
+        """`compiled`: score by machine code once that has been brought in, and where the policy has a kernel."""
         self.inventory = inventory
         self.policy = policy
         self._index_type, self._compiled = index, compiled
@@ -162,7 +162,7 @@ class Engine:
 
     @property
     def scoring_passes(self) -> int:
-        """How often scores were brought up to date that compiled code (`accelerated.warm_up`) would give sooner."""
+        """How often scores were brought up to date that compiled code (`machine_code.warm_up`) would give sooner."""
         return sum(placer.index.passes for placer, _ in self.by_prices)
 
     def set_prices(self, table: PriceTable) -> None:

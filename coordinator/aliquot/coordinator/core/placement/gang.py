@@ -1,6 +1,6 @@
 """Gangs: all members or none.
 
-Whether a gang fits is known before anything is tried (`capacity.py`), so a refusal costs a few array operations. Then
+Whether a gang fits is known before anything is tried (`room.py`), so a refusal costs a few array operations. Then
 members are placed one after another on trial, each seeing the ones before it, and every trial is undone before the
 placement is returned. Members prefer one failure domain, the smallest that has room for all, unless they ask to be
 spread: traffic between members is cheapest there, and the larger domains stay whole.

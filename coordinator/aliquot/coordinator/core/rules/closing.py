@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from aliquot.coordinator.core.books.maintenance import Closure, Phase, shown
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.reasons import Reason
 from aliquot.coordinator.core.placement.room import listed_rows, slots_per_device
 from aliquot.coordinator.core.placement.shapes import ShapeTable
@@ -35,7 +35,7 @@ def will_have_ended(request: RequestSpec, closure: Closure, now_ms: int) -> bool
     return request.time_limit_ms > 0 and closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
 
 
-def place_before(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> Placement | None:
+def place_before(known: Known, request: RequestSpec, demand: Demand, now_ms: int) -> Placement | None:
     """A place on nodes that close, for a request that ends before maintenance there begins. Changes nothing."""
     if not known.closed or not request.time_limit_ms:
         return None
@@ -50,7 +50,7 @@ def place_before(known: Planning, request: RequestSpec, demand: Demand, now_ms: 
     return placement
 
 
-def why_not(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
+def why_not(known: Known, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
     """What a demand that does not fit lacks, and when a maintenance window that keeps it waiting is over; 0: none does.
 
     The window is the reason where the demand would fit if the nodes that it closes were open.
@@ -76,7 +76,7 @@ def closure_text(name: str, closure: Closure) -> str:
     return f"node {name}: maintenance from {shown(closure.starts_ms)} to {shown(closure.ends_ms)} ({why})"
 
 
-def _missing(known: Planning, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
+def _missing(known: Known, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
     closure = known.closed[node_id]
     node = known.inventory.node(node_id)
     left_s = (closure.starts_ms - now_ms - request.grace_ms) // 1000
@@ -89,7 +89,7 @@ def _missing(known: Planning, request: RequestSpec, node_id: str, now_ms: int) -
     return Missing(label, Reason.MAINTENANCE.value, detail, change, len(node.devices), instead, limit_ms)
 
 
-def _place_on(known: Planning, to_open: _Which, demand: Demand) -> Placement | None:
+def _place_on(known: Known, to_open: _Which, demand: Demand) -> Placement | None:
     """The best place with such nodes open as well."""
     promising = _promising(known, to_open, demand)
     if not promising:
@@ -100,7 +100,7 @@ def _place_on(known: Planning, to_open: _Which, demand: Demand) -> Placement | N
         return known.engine.place(demand)
 
 
-def _promising(known: Planning, to_open: _Which, demand: Demand) -> list[str]:
+def _promising(known: Known, to_open: _Which, demand: Demand) -> list[str]:
     """Those of the nodes on which a slice fits, by what is left of their devices; a bounded number."""
     inventory = known.inventory
     rows = inventory.table.rows

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.books.elastic import bounds_of
 from aliquot.coordinator.core.books.leases.records import Lease, queue_of
 from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule, in_window
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.known.use_windows import UseWindows
 
 
@@ -18,7 +18,7 @@ class Ceiling(NamedTuple):
     reason: str = ""
 
 
-def ceiling_of(known: Planning, lease: Lease, now_ms: int) -> Ceiling:
+def ceiling_of(known: Known, lease: Lease, now_ms: int) -> Ceiling:
     """The lowest of what the rules that apply leave, and the request's own most otherwise."""
     bounds = bounds_of(lease.request)
     found = Ceiling(bounds.most)
@@ -30,7 +30,7 @@ def ceiling_of(known: Planning, lease: Lease, now_ms: int) -> Ceiling:
     return found
 
 
-def _applies(known: Planning, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
+def _applies(known: Known, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
     if not in_window(rule, now_ms):
         return False
     if rule.waiting_at_least and _waiting(known, queue) < rule.waiting_at_least:
@@ -42,7 +42,7 @@ def _applies(known: Planning, lease: Lease, queue: str, rule: ScaleRule, now_ms:
     return True
 
 
-def _waiting(known: Planning, queue: str) -> int:
+def _waiting(known: Known, queue: str) -> int:
     """How many requests wait in a queue and below it."""
     return sum(
         lines.size

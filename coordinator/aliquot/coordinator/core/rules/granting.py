@@ -27,7 +27,7 @@ from aliquot.coordinator.core.books.tenancy.limits import (
 from aliquot.coordinator.core.books.tenancy.owning import check_owner
 from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.books.tenancy.specs import Amount, OverLimitAction
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.matching import either, is_part
 from aliquot.coordinator.core.placement.policies import BY_WORKLOAD
 from aliquot.coordinator.core.rules.closing import place_before
@@ -54,7 +54,7 @@ class Offer:
     """A limit, a budget or a bound forbids it; None with no placement: there is no capacity."""
 
 
-def chain_of(known: Planning, request: RequestSpec) -> Chain:
+def chain_of(known: Known, request: RequestSpec) -> Chain:
     """The accounts a request would count against."""
     chains = known.memory.chains.at(known.tenancy.chains_version)
     key = request.tenant, request.queue
@@ -64,13 +64,13 @@ def chain_of(known: Planning, request: RequestSpec) -> Chain:
     return chain
 
 
-def least_held(known: Planning, demand: Demand) -> list[Part]:
+def least_held(known: Known, demand: Demand) -> list[Part]:
     """The least that a demand will hold, as accounts count it."""
     return least_parts(known.inventory, demand, known.engine.matcher.matches(demand))
 
 
 def offer(
-    known: Planning,
+    known: Known,
     request: RequestSpec,
     demand: Demand,
     now_ms: int,
@@ -106,7 +106,7 @@ def offer(
 
 
 def offer_before(
-    known: Planning,
+    known: Known,
     request: RequestSpec,
     demand: Demand,
     now_ms: int,
@@ -133,7 +133,7 @@ def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) 
 
 
 def forbidden(
-    known: Planning,
+    known: Known,
     request: RequestSpec,
     chain: Chain,
     placement: Placement,
@@ -162,7 +162,7 @@ def forbidden(
     return None
 
 
-def exhausted(known: Planning, tenant: str, now_ms: int) -> OverLimit | None:
+def exhausted(known: Known, tenant: str, now_ms: int) -> OverLimit | None:
     """Whether the tenant's budget for this period is used up."""
     meter = known.meters.get(tenant)
     if meter is None or meter.permille(now_ms) < 1000:
@@ -174,7 +174,7 @@ def exhausted(known: Planning, tenant: str, now_ms: int) -> OverLimit | None:
     )
 
 
-def suspended(known: Planning, request: RequestSpec, now_ms: int) -> OverLimit | None:
+def suspended(known: Known, request: RequestSpec, now_ms: int) -> OverLimit | None:
     """Whether nothing is granted to the request's tenant for now: its budget is used up, or it is held back."""
     over = exhausted(known, request.tenant, now_ms)
     if over is not None or not known.tenancy.offences:
@@ -185,19 +185,19 @@ def suspended(known: Planning, request: RequestSpec, now_ms: int) -> OverLimit |
     return OverLimit(f"tenant {request.tenant}", held.story(now_ms), until_ms=held.until_ms)
 
 
-def held_to(known: Planning, request: RequestSpec, now_ms: int) -> offences.Held | None:
+def held_to(known: Known, request: RequestSpec, now_ms: int) -> offences.Held | None:
     """What its tenant is held to for this request because of leases that ended as `OVER_LIMIT`; None: nothing."""
     return offences.held(known.tenancy, request.tenant, request.queue, now_ms)
 
 
-def refuse_held_back(known: Planning, request: RequestSpec, now_ms: int) -> None:
+def refuse_held_back(known: Known, request: RequestSpec, now_ms: int) -> None:
     """Raises TenantHeldBack for a new request of a tenant that is granted nothing for now."""
     held = held_to(known, request, now_ms)
     if held is not None and held.policy.action is OverLimitAction.REFUSE:
         raise TenantHeldBack(held.story(now_ms), held.until_ms)
 
 
-def sterner(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> Demand:
+def sterner(known: Known, request: RequestSpec, demand: Demand, now_ms: int) -> Demand:
     """The demand as its tenant is held to it now: for parts of devices, with a stronger tier."""
     if not known.tenancy.offences:
         return demand
@@ -209,13 +209,13 @@ def sterner(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) 
     return msgspec.structs.replace(demand, min_tier=held.policy.min_tier)
 
 
-def recent_preemptions(known: Planning, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
+def recent_preemptions(known: Known, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
     """How often a lease was preempted within `preemption_period_ms`."""
     since_ms = now_ms - known.config.preemption_period_ms
     return sum(at_ms > since_ms for at_ms in preempted_at_ms)
 
 
-def guarantee_scale(known: Planning) -> int:
+def guarantee_scale(known: Known) -> int:
     """How much of every guarantee the pool can keep now, in millionths."""
     key = (known.capacity_version, known.tenancy.version)
     if known.memory.scale_key != key:
@@ -225,12 +225,12 @@ def guarantee_scale(known: Planning) -> int:
     return known.memory.scale
 
 
-def counted_on(known: Planning) -> list[str]:
+def counted_on(known: Known) -> list[str]:
     """The nodes on which promises rest."""
     return [node_id for node_id, node in known.nodes.items() if node.counted_on]
 
 
-def is_entitled(known: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:
+def is_entitled(known: Known, lease: Lease, parts: list[Part] | None = None) -> bool:
     """Whether a guarantee covers what a lease asks for: `parts`, or as far as is known before it is placed.
 
     An owner's guarantee covers its leases by priority, then by arrival. So younger leases of the same owner that were
@@ -252,7 +252,7 @@ def is_entitled(known: Planning, lease: Lease, parts: list[Part] | None = None) 
     return old
 
 
-def _is_covered(known: Planning, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
+def _is_covered(known: Known, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
     """Whether a guarantee covers these parts for a lease, after all that it covers earlier."""
     scale, rank = guarantee_scale(known), lease.seniority
     for account in chain.guaranteed:
@@ -266,7 +266,7 @@ def _is_covered(known: Planning, lease: Lease, chain: Chain, parts: list[Part]) 
     return False
 
 
-def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
+def check_access(known: Known, request: RequestSpec) -> RequestSpec:
     """The request with its queue's pool, and by which policy it is placed. Raises for an unknown tenant or queue, and
     for a request above a limit.
     """
@@ -284,7 +284,7 @@ def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
     return allowed
 
 
-def _as_declared(known: Planning, request: RequestSpec) -> RequestSpec:
+def _as_declared(known: Known, request: RequestSpec) -> RequestSpec:
     """The same as far as it depends on declarations alone."""
     tenancy = known.tenancy
     name = tenancy.queue_of(request.tenant, request.queue)
@@ -313,7 +313,7 @@ def _as_declared(known: Planning, request: RequestSpec) -> RequestSpec:
     return request if demand is request.demand else msgspec.structs.replace(request, demand=demand)
 
 
-def limited_pools(known: Planning) -> list[str]:
+def limited_pools(known: Known) -> list[str]:
     """Pools of which a part is kept free."""
     return [
         name
@@ -322,7 +322,7 @@ def limited_pools(known: Planning) -> list[str]:
     ]
 
 
-def _over_pool(known: Planning, pool: str, placement: Placement) -> OverLimit | None:
+def _over_pool(known: Known, pool: str, placement: Placement) -> OverLimit | None:
     share = memory = 0
     for member in placement.members:
         for plan in member:
@@ -341,7 +341,7 @@ def _over_pool(known: Planning, pool: str, placement: Placement) -> OverLimit | 
     return None
 
 
-def _narrowed(known: Planning, demand: Demand, over: OverLimit) -> list[Demand]:
+def _narrowed(known: Known, demand: Demand, over: OverLimit) -> list[Demand]:
     """What to try instead of a place that a limit forbids, the last one first. Where either will do: undivided devices
     alone, then MIG instances alone, for each may hold less than the other; else what is not of the limited kind.
     """
@@ -353,7 +353,7 @@ def _narrowed(known: Planning, demand: Demand, over: OverLimit) -> list[Demand]:
     return narrowed
 
 
-def _without(known: Planning, demand: Demand, kind: str) -> Demand | None:
+def _without(known: Known, demand: Demand, kind: str) -> Demand | None:
     """The demand, but not on devices of this kind; None where that leaves nothing."""
     if not kind:
         return None
@@ -367,7 +367,7 @@ def _without(known: Planning, demand: Demand, kind: str) -> Demand | None:
     return msgspec.structs.replace(demand, models=left) if left else None
 
 
-def whole_pool(known: Planning) -> Amount:
+def whole_pool(known: Known) -> Amount:
     """Capacity of all pools, for comparing parts of it. Never zero."""
     share = memory = 0
     for totals in known.inventory.totals().values():

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.books.health.records import (
     Standing,
 )
 from aliquot.coordinator.core.books.nodes import Node
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import DeviceSpec, NodeSpec
@@ -30,7 +30,7 @@ from aliquot.coordinator.core.values.types import DeviceSpec, NodeSpec
 # breaker.
 
 
-def may_repair(known: Planning, incident: Incident, now_ms: int) -> str:
+def may_repair(known: Known, incident: Incident, now_ms: int) -> str:
     """Why no repair may begin now; empty: one may."""
     key = (incident.pool, incident.model)
     cards = known.health.cards.get(key, 0)
@@ -54,7 +54,7 @@ def may_repair(known: Planning, incident: Incident, now_ms: int) -> str:
     return ""
 
 
-def believes_soft(known: Planning, pool: str, model: str, units: int) -> bool:
+def believes_soft(known: Known, pool: str, model: str, units: int) -> bool:
     """Whether soft evidence may still take cards out of service."""
     cards = known.health.cards.get((pool, model), 0)
     most = max(1, cards * known.config.soft_out_permille // 1000)
@@ -80,7 +80,7 @@ def kind_of(spec: NodeSpec, unit: str) -> str:
     return f"{device.model} {device.mig_profile}" if device.uuid == unit and device.mig_profile else device.model
 
 
-def too_slow(known: Planning, node: Node, unit: str, mb_s: int) -> str:
+def too_slow(known: Known, node: Node, unit: str, mb_s: int) -> str:
     """Why this is too slow; empty: it is not, or nobody knows."""
     kind = kind_of(node.spec, unit)
     others = sorted(rate.mb_s for other, rate in known.health.copies.items() if rate.model == kind and other != unit)
@@ -94,7 +94,7 @@ def too_slow(known: Planning, node: Node, unit: str, mb_s: int) -> str:
     )
 
 
-def judge(known: Planning, node: Node, device: DeviceSpec, sign: Sign | None, now_ms: int) -> list[Fact]:
+def judge(known: Known, node: Node, device: DeviceSpec, sign: Sign | None, now_ms: int) -> list[Fact]:
     """What follows from what an agent says of a device now; `sign` None: nothing is wrong with it."""
     covering = covering_of(known, device)
     if sign is not None and sign.cause == known.devices[device.uuid].overruled:
@@ -117,7 +117,7 @@ def judge(known: Planning, node: Node, device: DeviceSpec, sign: Sign | None, no
     return []
 
 
-def covering_of(known: Planning, device: DeviceSpec) -> Incident | None:
+def covering_of(known: Known, device: DeviceSpec) -> Incident | None:
     """The open incident that covers a device: one that keeps it out of service, before others."""
     found = [
         known.health.incidents[number]
@@ -128,7 +128,7 @@ def covering_of(known: Planning, device: DeviceSpec) -> Incident | None:
 
 
 def open_incident(
-    known: Planning,
+    known: Known,
     node: Node,
     device: DeviceSpec,
     sign: Sign,
@@ -174,7 +174,7 @@ def _suspect(device: DeviceSpec, units: tuple[str, ...]) -> str:
     return device.uuid if device.uuid in units else device.parent_uuid
 
 
-def covered(known: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:
+def covered(known: Known, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:
     """The open incidents about any of these units, or about instances of these cards."""
     wanted = set(units)
     wanted |= {device.uuid for device in spec.devices if device.parent_uuid in wanted}
@@ -182,7 +182,7 @@ def covered(known: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0)
     return tuple(sorted(numbers))
 
 
-def vanished(known: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
+def vanished(known: Known, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
     """A node was described without cards that it had: one that fell off the bus is not listed any more."""
     if old is None or not old.registered or not spec.devices:
         return []
@@ -207,6 +207,6 @@ def vanished(known: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> 
     return facts
 
 
-def look_soon(known: Planning, number: int, at_ms: int) -> None:
+def look_soon(known: Known, number: int, at_ms: int) -> None:
     """Have an incident looked at then."""
     known.memory.timers.add(at_ms, Due.HEALTH, str(number))

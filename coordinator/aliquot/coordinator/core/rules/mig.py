@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.matching import compute_of, either, may_serve
 from aliquot.coordinator.core.placement.obstacles import charge
@@ -218,14 +218,14 @@ CONCEIVABLE_MAX = 64
 """Nodes asked whether they could ever serve a request; where there are more, the request may wait."""
 
 
-def as_profiles(known: Planning, demand: Demand) -> tuple[Demand, ...]:
+def as_profiles(known: Known, demand: Demand) -> tuple[Demand, ...]:
     """A demand as the profiles that serve it, in order of preference; empty: cutting cards is not what it needs."""
     if demand.mig_profile:
         return (demand,)
     return tuple(match.demand for match in known.engine.matcher.matches(demand)) if known.cutting else ()
 
 
-def served_by(known: Planning, demand: Demand) -> list[str]:
+def served_by(known: Known, demand: Demand) -> list[str]:
     """For people: the profiles that serve a request by share or memory, and what they charge."""
     serves, so = ("may be served as well", "then ") if either(demand) else ("is served", "")
     return [
@@ -235,12 +235,12 @@ def served_by(known: Planning, demand: Demand) -> list[str]:
     ]
 
 
-def conceivable(known: Planning, demand: Demand) -> bool:
+def conceivable(known: Known, demand: Demand) -> bool:
     """Whether the cards there are, cut for nothing else, could ever serve a demand that no part fits."""
     return bool(known.cutting) and any(_conceivable(known, each) for each in as_profiles(known, demand))
 
 
-def _conceivable(known: Planning, demand: Demand) -> bool:
+def _conceivable(known: Known, demand: Demand) -> bool:
     nodes: list[MigNode] = []
     cuts: list[LayoutChange] = []
     for node_id in known.cutting:
@@ -267,6 +267,6 @@ def _filled(node_id: str, card: MigCard, profile: str) -> LayoutChange | None:
     return next((option for option in options if option is not None), None)
 
 
-def _cards_of(known: Planning, node_id: str) -> tuple[MigCard, ...]:
+def _cards_of(known: Known, node_id: str) -> tuple[MigCard, ...]:
     node = known.nodes.get(node_id)
     return node.spec.cards if node is not None else ()

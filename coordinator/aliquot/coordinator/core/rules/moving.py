@@ -16,7 +16,7 @@ import numpy as np
 
 from aliquot.coordinator.core.books.holds import Hold
 from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.rules.preemption.leaving import Expected, end_of
 from aliquot.coordinator.core.rules.trial import LeaseMove, LeasesByNode, Moves, PlacedLease, let_go
@@ -146,7 +146,7 @@ STAYS_MIN_MS = 60_000
 """Whoever is expected to leave within this time is not moved for it."""
 
 
-def last_to_leave(known: Planning, hold: Hold, now_ms: int) -> Lease | None:
+def last_to_leave(known: Known, hold: Hold, now_ms: int) -> Lease | None:
     """Who is expected to leave the devices of a hold last; None: everybody goes soon."""
     devices = set(hold.device_uuids)
     found: list[tuple[int, str]] = []
@@ -162,7 +162,7 @@ def last_to_leave(known: Planning, hold: Hold, now_ms: int) -> Lease | None:
     return known.leases[lease_id] if end_ms >= now_ms + STAYS_MIN_MS else None
 
 
-def cheapest(known: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int, moves: int) -> Expected | None:
+def cheapest(known: Known, by_node: LeasesByNode, demand: Demand, now_ms: int, moves: int) -> Expected | None:
     """Where the demand could start soonest if so many leases of one device, those that would stay longest, were moved;
     and when that would be. Larger leases in the way end by themselves: they are nearly as hard to place.
     """
@@ -184,7 +184,7 @@ def cheapest(known: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int
     return best
 
 
-def _start(known: Planning, leases: Sequence[PlacedLease], moves: int, now_ms: int) -> int:
+def _start(known: Known, leases: Sequence[PlacedLease], moves: int, now_ms: int) -> int:
     """When these have gone."""
     ends = sorted((end_of(known.leases[placed.lease_id], now_ms)[0], placed.demand.count == 1) for placed in leases)
     while ends and ends[-1][1] and moves:

@@ -10,14 +10,14 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from aliquot.coordinator.core.books.capacity import NodeShape
 from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.supply import NodeShape
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.room import room, rooms
-from aliquot.coordinator.core.rules.capacity import on_their_way
 from aliquot.coordinator.core.rules.mig import conceivable
+from aliquot.coordinator.core.rules.supply import on_their_way
 from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement
 
@@ -92,14 +92,14 @@ def members_per_node(shape: NodeShape, demand: Demand) -> int:
     return one.room(demand)
 
 
-def servable(known: Planning, demand: Demand) -> bool:
+def servable(known: Known, demand: Demand) -> bool:
     """Whether the pool could ever serve a demand: as it is, with cards cut for it, or with nodes that are on offer."""
     return known.engine.possible(demand) or conceivable(known, demand) or on_offer(known, demand)
 
 
-def on_offer(known: Planning, demand: Demand) -> bool:
+def on_offer(known: Known, demand: Demand) -> bool:
     """Whether nodes could come that serve a demand, with what there is or by themselves."""
-    spec = known.capacity.spec
+    spec = known.supply.spec
     if spec is None or demand.node_ids:
         return False
     members = sum(members_per_node(shape, demand) * shape.nodes_max for shape in spec.shapes)
@@ -118,9 +118,9 @@ def on_offer(known: Planning, demand: Demand) -> bool:
 SHOWN_MAX = 3
 
 
-def notes(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
+def notes(known: Known, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     """Nodes on their way that would take a member of it; or that one could be ordered."""
-    spec = known.capacity.spec
+    spec = known.supply.spec
     if spec is None:
         return []
     suits = [shape.name for shape in spec.shapes if members_per_node(shape, demand)]
@@ -134,7 +134,7 @@ def notes(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[st
         found.append(f"{len(coming) - SHOWN_MAX} more nodes are on their way")
     if suits and not coming:
         if not spec.policy.act:
-            return [f"a node of shape {suits[0]} would serve it; ordering is off (`aliquot capacity act on`)"]
+            return [f"a node of shape {suits[0]} would serve it; ordering is off (`aliquot supply act on`)"]
         wait_s = max(0, lease.created_ms + spec.policy.target_wait_ms - now_ms) // 1000
         which = " or ".join(suits[:SHOWN_MAX])
         return [f"a node of shape {which} is ordered if nothing else serves it within {wait_s} s"]

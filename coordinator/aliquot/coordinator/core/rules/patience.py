@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing.slowdown import patience_ms
 
 EQUALS_MAX = 64
 """Of the requests behind it, so many are looked at."""
 
 
-def is_late(known: Planning, lease: Lease, now_ms: int) -> bool:
+def is_late(known: Known, lease: Lease, now_ms: int) -> bool:
     """Whether the queue's patience is over: with this request or, under `slowdown`, with one of its equals behind it.
 
     There the first of them may have come last, and what is kept for it serves them all.

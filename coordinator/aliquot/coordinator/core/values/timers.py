@@ -45,7 +45,7 @@ class Due(enum.IntEnum):
     """An incident goes on, or a device whose signs are bad is looked at again."""
     LOAN = 18
     """Whoever uses the share of a lease that ends is to go."""
-    CAPACITY = 22
+    SUPPLY = 22
     """Perhaps a node should come, or go."""
     QUOTA = 24
     """A window of a quota opens or closes."""

@@ -53,7 +53,7 @@ class TimerPlace(NamedTuple):
     """Where a timer is, so that it is found again at once."""
 
     source: int
-    """See `Planning.due`."""
+    """See `Known.due`."""
     entry: TimerEntry
 
 

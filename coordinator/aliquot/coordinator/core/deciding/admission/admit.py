@@ -11,7 +11,7 @@ from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.order import attempt
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.rules.granting import is_entitled, offer, sterner, whole_pool
 from aliquot.coordinator.core.values.fact import Fact, by_kind
@@ -22,7 +22,7 @@ RESTING_MAX = 64
 """Requests of a line on which deciding has failed that are passed over in one attempt."""
 
 
-def admit(known: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
+def admit(known: Known, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
     """Grant at most one request, trying at most `attempts` lines.
 
     A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
@@ -32,7 +32,7 @@ def admit(known: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
         return _admit(known, command, now_ms)
 
 
-def _admit(known: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
+def _admit(known: Known, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
     if known.ready_holds:
         used = holding.use_complete(known, now_ms)
         if used is not None:
@@ -71,7 +71,7 @@ def _admit(known: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcom
     return Decision((), AdmitOutcome(granted=False, more=True))
 
 
-def _without_trouble(known: Planning, admission: AdmissionPass, head: Head) -> Head | None:
+def _without_trouble(known: Known, admission: AdmissionPass, head: Head) -> Head | None:
     """The first request of the line on which deciding has not failed: those behind a failing one are not held up.
 
     None: there is none, or none was found yet; the pass has been told which.
@@ -93,7 +93,7 @@ def _without_trouble(known: Planning, admission: AdmissionPass, head: Head) -> H
     return None
 
 
-def _try(known: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
+def _try(known: Known, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
     """Grant the head of a line, or make room for it. After a grant the line is tried again: it has another head."""
     lease = known.leases[head.lease_id]
     wanted = sterner(known, lease.request, head.line.demand, now_ms)
@@ -106,7 +106,7 @@ def _try(known: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
     return attempt(known, Waiting(admission, head, lease, demand, found, now_ms))
 
 
-def start_pass(known: Planning, now_ms: int) -> AdmissionPass:
+def start_pass(known: Known, now_ms: int) -> AdmissionPass:
     """A pass over all that waits, in the order that holds now."""
     leases, troubles = known.leases, known.memory.troubles
 
@@ -126,7 +126,7 @@ def start_pass(known: Planning, now_ms: int) -> AdmissionPass:
     )
 
 
-def _retry(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _retry(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     # Its equals waited for the same moment, also where the lease itself has gone.
     known.memory.look_again = True
     if known.memory.troubles:
@@ -134,7 +134,7 @@ def _retry(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def _preempted(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _preempted(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     """The oldest of its preemptions no longer counts: it may start again where it could be preempted."""
     lease = known.leases.get(lease_id)
     if lease is None or len(lease.preempted_at_ms) >= known.config.preemptions_max:
@@ -142,7 +142,7 @@ def _preempted(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def _patience(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _patience(known: Known, lease_id: str, now_ms: int) -> list[Fact]:
     """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet. Under `slowdown`
     anybody: others that are due sooner may have come lately.
     """

@@ -11,7 +11,7 @@ from aliquot.coordinator.core.commands import Allocate, GrantOn
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.deciding.admission.means.backfilling import backfill
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.rules.closing import why_not
 from aliquot.coordinator.core.rules.granting import (
@@ -36,7 +36,7 @@ from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import Placement, RequestSpec
 
 
-def _is_first_entitled(known: Planning, request: RequestSpec, now_ms: int) -> bool:
+def _is_first_entitled(known: Known, request: RequestSpec, now_ms: int) -> bool:
     """Whether a guarantee covers a request as it comes, and nobody of its owner waits who would use that up first."""
     if not known.tenancy.guarantees:
         return False
@@ -46,7 +46,7 @@ def _is_first_entitled(known: Planning, request: RequestSpec, now_ms: int) -> bo
     return is_entitled(known, Lease("", known.next_arrival, request, created_ms=now_ms))
 
 
-def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
+def allocate(known: Known, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
     request = command.request
     replay = replayed(known, command)
@@ -92,7 +92,7 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
 
 
 def started(
-    known: Planning,
+    known: Known,
     command: Allocate | GrantOn,
     request: RequestSpec,
     placement: Placement,
@@ -107,7 +107,7 @@ def started(
 
 
 def _accepted(
-    known: Planning, command: Allocate | GrantOn, request: RequestSpec, now_ms: int, *, entitled: bool, at_once: bool
+    known: Known, command: Allocate | GrantOn, request: RequestSpec, now_ms: int, *, entitled: bool, at_once: bool
 ) -> LeaseQueued:
     """The request as it was accepted: the first fact of a lease."""
     return LeaseQueued(
@@ -123,7 +123,7 @@ def _accepted(
     )
 
 
-def replayed(known: Planning, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
+def replayed(known: Known, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
     """The lease that its key was used for before; None: it was not. Raises where that was for something else."""
     lease_id = known.keys.get((command.request.tenant, command.key)) if command.key else None
     if lease_id is None:
@@ -136,7 +136,7 @@ def replayed(known: Planning, command: Allocate | GrantOn) -> Decision[AllocateO
     return Decision((), AllocateOutcome(lease_id, replayed=True))
 
 
-def others_first(known: Planning, request: RequestSpec) -> bool:
+def others_first(known: Known, request: RequestSpec) -> bool:
     """Whether waiting requests have the first claim on what is free.
 
     While freed capacity has not been offered along the lines, newcomers stand in line too. Afterwards all that wait are

@@ -14,8 +14,8 @@ from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.deciding.admission.means.order import PREEMPT, RESERVE, foresee
 from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen
 from aliquot.coordinator.core.deciding.admission.means.yielding import may_yield
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.known.memory import Outlook
-from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
 from aliquot.coordinator.core.queueing.slowdown import slack_ms, yields_ms
 from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled, whole_pool
@@ -32,7 +32,7 @@ SLICES_MAX = 400
 """...and no more once so many slices were checked: together a few milliseconds."""
 
 
-def look_ahead(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
+def look_ahead(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
     """The outlook of a request that does not fit, and notes on it."""
     hold = known.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
@@ -54,7 +54,7 @@ def look_ahead(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Ou
 
 
 def _notes_on(
-    known: Planning, lease: Lease, demand: Demand, victims: tuple[str, ...], now_ms: int, *, start_ms: int
+    known: Known, lease: Lease, demand: Demand, victims: tuple[str, ...], now_ms: int, *, start_ms: int
 ) -> tuple[str, ...]:
     if victims:
         number = len(victims)
@@ -73,7 +73,7 @@ def _notes_on(
     return ()
 
 
-def _roomiest(known: Planning, demand: Demand) -> tuple[list[str], bool]:
+def _roomiest(known: Known, demand: Demand) -> tuple[list[str], bool]:
     """(nodes that suit a demand, those with most room first, as far as the bounds allow; whether these are all)."""
     found: list[str] = []
     slices = 0
@@ -85,7 +85,7 @@ def _roomiest(known: Planning, demand: Demand) -> tuple[list[str], bool]:
     return found, True
 
 
-def _fits_without_borrowers(known: Planning, demand: Demand, node_ids: list[str]) -> bool:
+def _fits_without_borrowers(known: Known, demand: Demand, node_ids: list[str]) -> bool:
     """Whether a demand would fit on some of these nodes without the leases that no guarantee covers."""
     if not node_ids:
         return False
@@ -97,7 +97,7 @@ def _fits_without_borrowers(known: Planning, demand: Demand, node_ids: list[str]
         return known.engine.fits(msgspec.structs.replace(demand, node_ids=tuple(node_ids)))
 
 
-def notes_on_ahead(known: Planning, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
+def notes_on_ahead(known: Known, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
     """Why others of the same queue are ahead."""
     if not count:
         return []
@@ -114,7 +114,7 @@ def notes_on_ahead(known: Planning, lease: Lease, ahead: Sequence[str], count: i
     return [f"ahead of it: {', '.join(text for text in why if text)}{of}"]
 
 
-def notes_on_order(known: Planning, lease: Lease) -> list[str]:
+def notes_on_order(known: Known, lease: Lease) -> list[str]:
     """What decides about its turn."""
     tenancy, request = known.tenancy, lease.request
     name = _queue_of(known, lease)
@@ -148,5 +148,5 @@ def notes_on_order(known: Planning, lease: Lease) -> list[str]:
     return notes
 
 
-def _queue_of(known: Planning, lease: Lease) -> str:
+def _queue_of(known: Known, lease: Lease) -> str:
     return known.tenancy.queue_of(lease.request.tenant, lease.request.queue)

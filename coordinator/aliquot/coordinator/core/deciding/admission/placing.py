@@ -21,7 +21,7 @@ from aliquot.coordinator.core.deciding.admission.allocate import replayed, start
 from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_before
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP, hold_member
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib
 from aliquot.coordinator.core.placement.picking import slice_on
@@ -45,7 +45,7 @@ _Refusal = tuple[str, Reason, str]
 """Node, obstacle, and the obstacle in a few words."""
 
 
-def fits(known: Planning, query: Fits, now_ms: int) -> tuple[NodeFit, ...]:
+def fits(known: Known, query: Fits, now_ms: int) -> tuple[NodeFit, ...]:
     """What there is to say of each node, for one member. Limits are not asked: they depend on no node."""
     request = check_access(known, query.request)
     node_ids = query.node_ids or tuple(known.inventory.node_ids())
@@ -65,7 +65,7 @@ def _last(first: NodeFit, restricted: NodeFit) -> NodeFit:
     return restricted._replace(score=min(restricted.score, 1))
 
 
-def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[AllocateOutcome]:
+def grant_on(known: Known, command: GrantOn, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted and granted there; or it is refused, and never waits."""
     replay = replayed(known, command)
     if replay is not None:
@@ -89,7 +89,7 @@ def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
 
 
 @contextmanager
-def _opened(known: Planning, request: RequestSpec, node_ids: Sequence[str], now_ms: int) -> Iterator[Inventory]:
+def _opened(known: Known, request: RequestSpec, node_ids: Sequence[str], now_ms: int) -> Iterator[Inventory]:
     """Everything else as it is, but open what this request may use because it ends in time."""
     with known.inventory.trial() as inventory:
         if request.time_limit_ms:
@@ -116,7 +116,7 @@ def _check_places(request: RequestSpec, places: tuple[MemberPlace, ...]) -> None
             raise InvalidField(f"places[{number}].device_uuids", f"{said}: name one for each, or none")
 
 
-def _placed(known: Planning, demand: Demand, places: tuple[MemberPlace, ...]) -> Placement:
+def _placed(known: Known, demand: Demand, places: tuple[MemberPlace, ...]) -> Placement:
     """The placement that these are. Raises PlacementRefused."""
     refusal: _Refusal | None = None
     for shape in known.engine.matcher.shapes(demand):
@@ -132,7 +132,7 @@ def _placed(known: Planning, demand: Demand, places: tuple[MemberPlace, ...]) ->
     raise PlacementRefused(name, obstacle.value, detail)
 
 
-def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[MemberPlace, ...]) -> Placement | _Refusal:
+def _as_shape(known: Known, demand: Demand, shape: Demand, places: tuple[MemberPlace, ...]) -> Placement | _Refusal:
     """The placement as this shape, member after member, each beside those before it; or what stands against it."""
     if len(places) > 1 and not demand.affinity_group:
         demand = replace(demand, affinity_group=TRIAL_GROUP)
@@ -147,7 +147,7 @@ def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[Memb
     return Placement(tuple(members), tuple(place.node_id for place in places))
 
 
-def _member(known: Planning, demand: Demand, shape: Demand, place: MemberPlace) -> tuple[SlicePlan, ...] | None:
+def _member(known: Known, demand: Demand, shape: Demand, place: MemberPlace) -> tuple[SlicePlan, ...] | None:
     inventory = known.inventory
     if not inventory.has_node(place.node_id):
         return None
@@ -166,7 +166,7 @@ def _member(known: Planning, demand: Demand, shape: Demand, place: MemberPlace) 
     return tuple(plans)
 
 
-def _survey(known: Planning, demand: Demand, node_ids: Sequence[str]) -> tuple[NodeFit, ...]:
+def _survey(known: Known, demand: Demand, node_ids: Sequence[str]) -> tuple[NodeFit, ...]:
     def why_closed(node_id: str) -> tuple[Reason, str]:
         """Why a node accepts no grants, by the books."""
         node = known.nodes[node_id]
@@ -180,7 +180,7 @@ def _survey(known: Planning, demand: Demand, node_ids: Sequence[str]) -> tuple[N
     return _restricted(known, demand, found) if known.inventory.restricted else found
 
 
-def _restricted(known: Planning, demand: Demand, found: tuple[NodeFit, ...]) -> tuple[NodeFit, ...]:
+def _restricted(known: Known, demand: Demand, found: tuple[NodeFit, ...]) -> tuple[NodeFit, ...]:
     """The same; of nodes where only devices that don't admit the demand stand against it, that is said."""
     for most, said in RESTRICTED.items():
         node_ids = [fit.node_id for fit in found if about_devices(fit.reason) and fit.reason not in RESTRICTIONS]
@@ -197,7 +197,7 @@ def _restricted(known: Planning, demand: Demand, found: tuple[NodeFit, ...]) -> 
     return found
 
 
-def _obstacle(known: Planning, demand: Demand, place: MemberPlace) -> _Refusal:
+def _obstacle(known: Known, demand: Demand, place: MemberPlace) -> _Refusal:
     """The first obstacle to a member there: of the node, else of its devices."""
     fit = _survey(known, demand, [place.node_id])[0]
     if place.device_uuids and (fit.reason is Reason.FITS or about_devices(fit.reason)):
@@ -210,7 +210,7 @@ def _obstacle(known: Planning, demand: Demand, place: MemberPlace) -> _Refusal:
     return place.node_id, fit.reason, fit.detail
 
 
-def _of_device(known: Planning, demand: Demand, node_id: str, uuid: str) -> tuple[Reason, str] | None:
+def _of_device(known: Known, demand: Demand, node_id: str, uuid: str) -> tuple[Reason, str] | None:
     inventory = known.inventory
     if not inventory.has_device(uuid) or inventory.device_record(uuid).node_id != node_id:
         return Reason.DEVICE_UNKNOWN, f"it has no device {uuid}"

@@ -15,7 +15,7 @@ from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, f
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.deciding.mig import notes as cuts_for
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.closing import why_not
 from aliquot.coordinator.core.rules.granting import check_access, held_to, offer, sterner
 from aliquot.coordinator.core.rules.mig import as_profiles, conceivable, served_by
@@ -30,7 +30,7 @@ CHANGES_TRIED_MAX = 8
 """So many of the smallest changes are tried, the nearest first: a placement each."""
 
 
-def explain_request(known: Planning, query: Explain, now_ms: int) -> Explained:
+def explain_request(known: Known, query: Explain, now_ms: int) -> Explained:
     """What would become of this request if it were sent now?"""
     try:
         request = check_access(known, query.request)
@@ -45,7 +45,7 @@ def explain_request(known: Planning, query: Explain, now_ms: int) -> Explained:
     return _explain(known, lease, request.demand, now_ms)
 
 
-def explain_lease(known: Planning, query: ExplainLease, now_ms: int) -> Explained:
+def explain_lease(known: Known, query: ExplainLease, now_ms: int) -> Explained:
     """Why is this lease where it is?"""
     lease = known.lease(query.lease_id)
     if not lease.waiting or lease.ended:
@@ -53,7 +53,7 @@ def explain_lease(known: Planning, query: ExplainLease, now_ms: int) -> Explaine
     return _explain(known, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms)
 
 
-def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
+def _explain(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Explained:
     is_waiting = bool(lease.lease_id)
     demand, asked = sterner(known, lease.request, demand, now_ms), demand
     held = held_to(known, lease.request, now_ms) if demand is not asked else None
@@ -124,7 +124,7 @@ def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
     )
 
 
-def _instead(known: Planning, request: RequestSpec, missing: tuple[Missing, ...], now_ms: int) -> RequestSpec | None:
+def _instead(known: Known, request: RequestSpec, missing: tuple[Missing, ...], now_ms: int) -> RequestSpec | None:
     """With the first of these changes with which Allocate would grant it at once; None: with none of them."""
     for each in missing[:CHANGES_TRIED_MAX]:
         if each.instead is None:
@@ -144,7 +144,7 @@ def _instead(known: Planning, request: RequestSpec, missing: tuple[Missing, ...]
     return None
 
 
-def _otherwise(known: Planning, demand: Demand, summary: str) -> str:
+def _otherwise(known: Known, demand: Demand, summary: str) -> str:
     """How a demand may be served that no card can serve as it is; empty: never."""
     if conceivable(known, demand):
         profile = as_profiles(known, demand)[0].mig_profile

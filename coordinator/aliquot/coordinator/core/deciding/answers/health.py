@@ -10,7 +10,7 @@ from aliquot.coordinator.core.books.health.records import WORDS, CauseTotals, In
 from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.health import may_repair
 from aliquot.coordinator.core.values.errors import IncidentUnknown
 from aliquot.coordinator.core.values.fact import by_kind
@@ -48,7 +48,7 @@ class GetHealth(Query[HealthReport]):
     """0: all of them."""
 
 
-def health(known: Planning, query: GetHealth, now_ms: int) -> HealthReport:
+def health(known: Known, query: GetHealth, now_ms: int) -> HealthReport:
     """Raises IncidentUnknown."""
     books = known.health
     is_open = [incident for _, incident in sorted(books.incidents.items())]
@@ -75,17 +75,17 @@ def health(known: Planning, query: GetHealth, now_ms: int) -> HealthReport:
     )
 
 
-def _name(known: Planning, incident: Incident) -> str:
+def _name(known: Known, incident: Incident) -> str:
     node = known.nodes.get(incident.node_id)
     return node.spec.name if node is not None else ""
 
 
-def _view(known: Planning, incident: Incident, now_ms: int) -> IncidentView:
+def _view(known: Known, incident: Incident, now_ms: int) -> IncidentView:
     node = known.nodes[incident.node_id]
     return IncidentView(incident, node.spec.name, _waits_for(known, node, incident, now_ms))
 
 
-def _waits_for(known: Planning, node: Node, incident: Incident, now_ms: int) -> str:
+def _waits_for(known: Known, node: Node, incident: Incident, now_ms: int) -> str:
     devices = devices_on(node.spec, incident.units)
     match incident.state:
         case Standing.QUARANTINED:

@@ -11,7 +11,7 @@ from aliquot.coordinator.core.books.roles import covers
 from aliquot.coordinator.core.books.use import QUIET, IdlePolicy
 from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.deciding.subject import Decides
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.known.use_windows import Efficiency, UseWindows
 from aliquot.coordinator.core.rules.use import policy_of
 from aliquot.coordinator.core.values.fact import by_kind
@@ -59,7 +59,7 @@ class GetUse(Query[UseReport]):
     """Leases that the caller may not see are as if they were not there."""
 
 
-def report(known: Planning, query: GetUse, now_ms: int) -> UseReport:
+def report(known: Known, query: GetUse, now_ms: int) -> UseReport:
     """Rows of leases that hold something."""
     windows = known.memory.part(UseWindows, UseWindows)
     card = known.ledger.prices.at(now_ms)

@@ -16,7 +16,7 @@ import msgspec
 
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.rules.trial import let_go
 from aliquot.coordinator.core.values.types import Demand, Placement
@@ -30,7 +30,7 @@ def leaves(piece: Slice) -> bool:
     return piece.ending and piece.state is not SliceState.UNREACHABLE
 
 
-def held_on(known: Planning, node_ids: Iterable[str]) -> Iterator[Slice]:
+def held_on(known: Known, node_ids: Iterable[str]) -> Iterator[Slice]:
     """All that is held on these nodes."""
     for node_id in node_ids:
         for slice_id in known.slice_ids_by_node[node_id]:
@@ -39,14 +39,14 @@ def held_on(known: Planning, node_ids: Iterable[str]) -> Iterator[Slice]:
             yield piece
 
 
-def gone_by(known: Planning, node_ids: Iterable[str], victims: Collection[str], soon_ms: int) -> Iterator[Slice]:
+def gone_by(known: Known, node_ids: Iterable[str], victims: Collection[str], soon_ms: int) -> Iterator[Slice]:
     """What these leases hold on these nodes, and all that will have left them by then anyway."""
     for piece in held_on(known, node_ids):
         if lease_id_of(piece.slice_id) in victims or (leaves(piece) and piece.deadline_ms <= soon_ms):
             yield piece
 
 
-def take_off(known: Planning, inventory: Inventory, pieces: Iterable[Slice]) -> None:
+def take_off(known: Known, inventory: Inventory, pieces: Iterable[Slice]) -> None:
     """Free what these slices hold, and the host's part of members of which nothing is left."""
     gone: dict[str, Counter[tuple[int, int, str]]] = {}
     for piece in pieces:
@@ -97,7 +97,7 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
     return now_ms + max(60_000, now_ms - lease.granted_ms), True
 
 
-def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, guessing: bool = True) -> Expected | None:
+def expect(known: Known, lease: Lease, demand: Demand, now_ms: int, *, guessing: bool = True) -> Expected | None:
     """The earliest start on the nodes looked at, and where the engine would then place the demand; None where it fits
     none of them whoever leaves. `guessing`: what no time limit ends is taken to run as long again as it has.
     """
@@ -139,14 +139,14 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, guessi
     return Expected(placement, start_ms, tuple(dict.fromkeys(each.lease.lease_id for each in endless)))
 
 
-def _nodes(known: Planning, demand: Demand) -> tuple[str, ...]:
+def _nodes(known: Known, demand: Demand) -> tuple[str, ...]:
     """Nodes that suit one of the demand's shapes, those with most room first."""
     engine, most = known.engine, NODES_MAX + 2 * demand.gang_size
     found = [islice(engine.roomiest(demand, (shape,)), most) for shape in engine.matcher.shapes(demand)]
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
-def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int, *, guessing: bool) -> list[_Leaver]:
+def _leavers(known: Known, node_ids: Iterable[str], now_ms: int, *, guessing: bool) -> list[_Leaver]:
     """All members on these nodes, those expected to leave first at the front."""
     members: dict[tuple[str, int, int], list[Slice]] = {}
     for piece in held_on(known, node_ids):
@@ -161,7 +161,7 @@ def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int, *, guessing:
     return found
 
 
-def _end_of_slice(known: Planning, lease: Lease, piece: Slice, now_ms: int, *, guessing: bool) -> int:
+def _end_of_slice(known: Known, lease: Lease, piece: Slice, now_ms: int, *, guessing: bool) -> int:
     if not leaves(piece):
         end_ms, is_guess = end_of(lease, now_ms)
         return NEVER_MS if is_guess and not guessing else end_ms

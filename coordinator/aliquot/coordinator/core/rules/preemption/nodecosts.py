@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.rules.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS, Eligibility
@@ -24,7 +24,7 @@ from aliquot.coordinator.core.values.types import Demand
 class Question:
     """One model alternative of a demand."""
 
-    known: Planning
+    known: Known
     views: NodeViews
     need: Need
     lease: Lease
@@ -45,7 +45,7 @@ FRESH_NODES_MAX = 16
 """Unknown nodes that one question looks at; more only where these do not suffice."""
 
 
-class Known(NamedTuple):
+class Look(NamedTuple):
     """What a look at a node gave."""
 
     version: int
@@ -60,7 +60,7 @@ NodeAt = tuple[tuple[int, int], int, str, NodeCost]
 class NodeCosts:
     """The costs of one question. `cache`: what is known for equal questions, by node."""
 
-    def __init__(self, question: Question, cache: dict[str, Known]) -> None:
+    def __init__(self, question: Question, cache: dict[str, Look]) -> None:
         self._question = question
         self._known = question.known
         self._views = question.views
@@ -111,7 +111,7 @@ class NodeCosts:
                 found.append((known.cost.key(now_ms), position, node_id, known.cost))
         return found
 
-    def _still_true(self, known: Known) -> bool:
+    def _still_true(self, known: Look) -> bool:
         """Whether what is remembered of a node that has not changed holds at this moment, too."""
         now_ms = self._eligible.now_ms
         if known.again_ms <= now_ms:
@@ -120,11 +120,11 @@ class NodeCosts:
             return all(self._eligible.endable_ms(i) <= now_ms for i in known.cost.victims)
         return True
 
-    def _look(self, node_id: str) -> Known:
+    def _look(self, node_id: str) -> Look:
         view = self._views.of(node_id)
         cost = cost_of_node(view, self._need, self._eligible, {}, ())
         again_ms = cost.again_ms if cost is not None else self._next_endable_ms(node_id)
-        known = self._cache[node_id] = Known(view.version, again_ms, cost)
+        known = self._cache[node_id] = Look(view.version, again_ms, cost)
         return known
 
     def _next_endable_ms(self, node_id: str) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.books.leases.records import SliceState, lease_id_of
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 
 
 class DeviceHolding(NamedTuple):
@@ -73,7 +73,7 @@ class NodeView(NamedTuple):
 class NodeViews:
     """The views of all nodes, each read when it is asked for."""
 
-    def __init__(self, known: Planning) -> None:
+    def __init__(self, known: Known) -> None:
         self._known = known
         self._views: dict[str, NodeView] = {}
 

@@ -14,7 +14,7 @@ from collections.abc import Container, Mapping
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.books.tenancy.accounts import Account
 from aliquot.coordinator.core.books.tenancy.limits import covered
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 
 NEVER_MS = 1 << 62
 
@@ -22,9 +22,7 @@ NEVER_MS = 1 << 62
 class Eligibility:
     """Answers, for one preemptor at one moment, whether a lease may be ended for it. Remembers its answers."""
 
-    def __init__(
-        self, known: Planning, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int
-    ) -> None:
+    def __init__(self, known: Known, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int) -> None:
         self.known = known
         self.priority = priority
         self.preemptor = preemptor
@@ -141,7 +139,7 @@ def lost_work(lease: Lease) -> tuple[int, int]:
     return share, share * (lease.active_ms or lease.granted_ms)
 
 
-def is_protected(known: Planning, lease: Lease, scale: int) -> bool:
+def is_protected(known: Known, lease: Lease, scale: int) -> bool:
     """Whether a guarantee of its owner, or of a queue above it, covers this lease."""
     if not known.tenancy.guarantees:
         return False
@@ -149,7 +147,7 @@ def is_protected(known: Planning, lease: Lease, scale: int) -> bool:
     return any(lease.lease_id in protected_of(known, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(known: Planning, account: Account, scale: int) -> Container[str]:
+def protected_of(known: Known, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
     known_ones = known.memory.protected.at((known.tenancy.version, scale))
     versions = (account.version, account.ranked.version)

@@ -6,12 +6,12 @@ from aliquot.coordinator.core.books.holds import Hold, HoldKind
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding.admission.means.opening import with_open
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, suspended
 from aliquot.coordinator.core.values.types import Demand, Placement, RequestSpec
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """A look at all reservations, which are few, and one trial placement where their devices have room."""
     lease = waiting.lease
     placement = backfill(
@@ -31,14 +31,14 @@ def ends_before(request: RequestSpec, hold: Hold, now_ms: int) -> bool:
     return hold.kind is HoldKind.RESERVATION and request.time_limit_ms > 0 and ends_ms <= hold.start_ms
 
 
-def _has_room(known: Planning, hold: Hold, demand: Demand) -> bool:
+def _has_room(known: Known, hold: Hold, demand: Demand) -> bool:
     """Whether one slice of a demand would find room on a device of a hold, by size alone."""
     records = (known.inventory.device_record(uuid) for uuid in hold.device_uuids if known.inventory.has_device(uuid))
     return any(device.works and device.has_room(*device.device_class.size_of(demand)) for device in records)
 
 
 def backfill(
-    known: Planning,
+    known: Known,
     request: RequestSpec,
     demand: Demand,
     now_ms: int,

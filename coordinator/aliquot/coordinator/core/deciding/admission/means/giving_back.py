@@ -23,7 +23,7 @@ from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import (
     chain_of,
     forbidden,
@@ -48,7 +48,7 @@ SEARCH_REST_MAX_MS = 8_000
 """Each further search that finds nothing rests twice as long, up to this."""
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """Looks at `MEMBERS_MAX` members of others; each search that finds nothing rests twice as long as the last."""
     if not known.elastic or waiting.room_is_coming(known) or waiting.kept_suffices:
         return Attempt([])
@@ -56,20 +56,20 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
     return for_request(known, waiting.lease, waiting.demand, waiting.now_ms, entitled=entitled)
 
 
-def attempt_below_limits(known: Planning, waiting: Waiting) -> Attempt:
+def attempt_below_limits(known: Known, waiting: Waiting) -> Attempt:
     """Looks at the elastic leases of one account."""
     if not known.elastic:
         return Attempt([])
     return Attempt(within_limits(known, waiting.lease, waiting.demand, waiting.now_ms))
 
 
-def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """The same search, without its rest."""
     given, start_ms = outlook(known, lease, demand, now_ms, entitled=is_entitled(known, lease))
     return Foreseen(given, start_ms) if given else None
 
 
-def for_request(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
+def for_request(known: Known, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
     """Make room for a waiting request by shrinking others; no facts where that does not suffice."""
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     searches = known.memory.shrink_searches
@@ -99,9 +99,7 @@ def for_request(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, e
     return Attempt([*given_up, hold, *facts], cost=SEARCH_ATTEMPTS)
 
 
-def outlook(
-    known: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
-) -> tuple[tuple[str, ...], int]:
+def outlook(known: Known, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> tuple[tuple[str, ...], int]:
     """(slices that others would give back for this request, when it could then start). Changes nothing.
 
     Empty, and 0, where that does not suffice.
@@ -120,7 +118,7 @@ def outlook(
     )
 
 
-def within_limits(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def within_limits(known: Known, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Let elastic leases of the same tenant or queue give back what keeps a request above a limit."""
     if suspended(known, lease.request, now_ms) is not None:
         return []
@@ -160,7 +158,7 @@ def within_limits(known: Planning, lease: Lease, demand: Demand, now_ms: int) ->
 
 
 def _spare(
-    known: Planning, lease: Lease, now_ms: int, *, entitled: bool, of: Container[str] | None = None
+    known: Known, lease: Lease, now_ms: int, *, entitled: bool, of: Container[str] | None = None
 ) -> list[tuple[Lease, Member]]:
     """Members that others could give back: the lowest priority first, within a lease the highest numbers first.
 
@@ -184,12 +182,12 @@ def _spare(
     return found[:MEMBERS_MAX]
 
 
-def _of_use(known: Planning, member: Member) -> bool:
+def _of_use(known: Known, member: Member) -> bool:
     """Whether its node accepts grants, so that somebody else could have its place."""
     return known.nodes[member[0].plan.node_id].grantable
 
 
-def _leaving(known: Planning, lease_ids: Iterable[str]) -> list[Slice]:
+def _leaving(known: Known, lease_ids: Iterable[str]) -> list[Slice]:
     """What of these is on its way out in any case."""
     return [
         piece
@@ -200,7 +198,7 @@ def _leaving(known: Planning, lease_ids: Iterable[str]) -> list[Slice]:
 
 
 def _search(
-    known: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
+    known: Known, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
 ) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
     """Where the request would go, and who gives what back for it."""
     spare = [pair for pair in _spare(known, lease, now_ms, entitled=entitled) if _of_use(known, pair[1])]
@@ -225,7 +223,7 @@ def _search(
     return placement, given
 
 
-def _enough(known: Planning, wanted: _Unplaced, spare: list[tuple[Lease, Member]]) -> int:
+def _enough(known: Known, wanted: _Unplaced, spare: list[tuple[Lease, Member]]) -> int:
     """How many of the first spare members are enough; 0: not even all of them.
 
     All are tried first, because most searches find too little; then few, because few are needed as a rule.
@@ -247,14 +245,14 @@ class _Unplaced(NamedTuple):
     hold: Hold | None
 
 
-def _fits(known: Planning, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> bool:
+def _fits(known: Known, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> bool:
     """Whether there would be room for it without these members, and without what leaves anyway."""
     with known.inventory.trial() as inventory:
         _make_way(known, inventory, wanted, given)
         return known.engine.fits(wanted.demand)
 
 
-def _give(known: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
+def _give(known: Known, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
     """Facts that give notice to all of these, and when the longest notice is over."""
     by_lease: dict[str, list[str]] = {}
     for other, member in given:
@@ -277,7 +275,7 @@ def _give(known: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
     return facts, longest_ms
 
 
-def _make_way(known: Planning, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
+def _make_way(known: Known, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
     """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
     inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
     take_off(known, inventory, chain(_leaving(known, known.ending), *(member for _, member in given)))

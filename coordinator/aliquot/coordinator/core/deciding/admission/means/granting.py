@@ -7,7 +7,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import granted, offer_before, sterner
 
 CLOSED_ATTEMPTS = 4
@@ -16,14 +16,14 @@ BEHIND_MAX = 64
 """Requests of a line that are checked."""
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """Costs nothing more: the place was found when it was offered."""
     assert waiting.found.placement is not None
     given_up = holding.give_up_of(known, waiting.lease.lease_id, waiting.now_ms, "the lease was granted elsewhere")
     return waiting.grant(waiting.found.placement, given_up)
 
 
-def attempt_behind(known: Planning, waiting: Waiting) -> Attempt:
+def attempt_behind(known: Known, waiting: Waiting) -> Attempt:
     """Only where windows close nodes; a placement for each of `BEHIND_MAX` requests at most."""
     place = known.lines.place_of(waiting.head.lease_id)
     if not known.closed or place is None:

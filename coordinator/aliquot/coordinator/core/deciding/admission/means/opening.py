@@ -8,12 +8,12 @@ from aliquot.coordinator.core.books.holds import Hold
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Demand, Placement
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """One trial placement, where anything is in the way. It is granted when it is tried again, at once."""
     if waiting.room_is_coming(known):
         return Attempt([])
@@ -27,7 +27,7 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
 
 
 def clear(
-    known: Planning, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
+    known: Known, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
 ) -> list[Fact]:
     """Give up those of the holds that keep a device of this placement."""
     wanted = devices_of(placement)
@@ -43,7 +43,7 @@ def devices_of(placement: Placement) -> set[str]:
     return {plan.device_uuid for member in placement.members for plan in member}
 
 
-def with_open(known: Planning, holds: list[Hold], demand: Demand) -> Placement | None:
+def with_open(known: Known, holds: list[Hold], demand: Demand) -> Placement | None:
     """Where the demand would go if these holds were not."""
     with known.inventory.trial() as inventory:
         for hold in holds:

@@ -22,7 +22,7 @@ from aliquot.coordinator.core.deciding.admission.means import (
     yielding,
 )
 from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Means, Situation, Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.values.types import Demand
 
 GIVE_BACK, PREEMPT, MOVE, RESERVE = "give back", "preempt", "move others", "reserve"
@@ -48,7 +48,7 @@ MEANS = (
 )
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """The first of the means that serves a request or makes room for it.
 
     It costs as much of the turn as the dearest search that was made: most rest after they have found nothing, so that
@@ -64,7 +64,7 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
     return Attempt([], cost=cost)
 
 
-def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int, *names: str) -> Foreseen | None:
+def foresee(known: Known, lease: Lease, demand: Demand, now_ms: int, *names: str) -> Foreseen | None:
     """What the first of these means, in the order of the list, would come to; None: none would help."""
     for means in MEANS:
         if means.name in names and means.foresee is not None:

@@ -9,9 +9,9 @@ from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.opening import clear, devices_of
 from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.rules.granting import is_entitled
-from aliquot.coordinator.core.rules.preemption.plan import NoPlan, Plan, Preemption
+from aliquot.coordinator.core.rules.preemption.displacement import Displacement, NoDisplacement, Preemption
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.rests import SEARCH_REST_MS
@@ -19,18 +19,18 @@ from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Demand, EndReason, Placement
 
 
-def preemption_of(known: Planning) -> Preemption:
-    """The planner of preemptions, with what it remembers of each node."""
+def preemption_of(known: Known) -> Preemption:
+    """Finds preemptions, with what it remembers of each node."""
     return known.memory.part(Preemption, lambda: Preemption(known))
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """One search for the fewest and cheapest to end, which counts as `SEARCH_ATTEMPTS`. It rests for a second after it
     has found nothing, for all equal requests.
     """
     lease, demand, now_ms = waiting.lease, waiting.demand, waiting.now_ms
-    planner = preemption_of(known)
-    if waiting.room_is_coming(known) or waiting.kept_suffices or not planner.may(lease):
+    preemption = preemption_of(known)
+    if waiting.room_is_coming(known) or waiting.kept_suffices or not preemption.may(lease):
         return Attempt([])
     entitled, blocking = is_entitled(known, lease), waiting.blocking(known)
     owners = frozenset(hold.owner for hold in blocking)
@@ -42,8 +42,8 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
         if searches.has_changed(key, version):
             known.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
         return Attempt([])
-    found = planner.find(lease, demand, now_ms, owners)
-    if isinstance(found, NoPlan):
+    found = preemption.find(lease, demand, now_ms, owners)
+    if isinstance(found, NoDisplacement):
         again_ms = found.again_ms
         if entitled:
             # Whoever borrows what is left from now on can be reclaimed after its minimum: this search did not see it.
@@ -57,26 +57,26 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
     return Attempt([*cleared, *carry_out(known, lease, found, now_ms, taken_over)], cost=SEARCH_ATTEMPTS)
 
 
-def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """The same search, without its rest; or when an owner's guarantee can be reclaimed."""
-    planner = preemption_of(known)
-    if not planner.may(lease):
+    preemption = preemption_of(known)
+    if not preemption.may(lease):
         return None
     entitled = is_entitled(known, lease)
     giving_way = frozenset(hold.owner for hold in holding.in_the_way(known, lease, entitled=entitled))
-    plan = planner.find(lease, demand, now_ms, giving_way)
-    if isinstance(plan, Plan):
-        ending = (*plan.victims, *plan.shortened)
+    found = preemption.find(lease, demand, now_ms, giving_way)
+    if isinstance(found, Displacement):
+        ending = (*found.victims, *found.shortened)
         if not ending:
             return None
-        most_ms = known.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
+        most_ms = known.config.reclaim_grace_ms if found.reclaim else NEVER_MS
         return Foreseen(ending, now_ms + max(min(known.leases[i].request.grace_ms, most_ms) for i in ending))
-    if entitled and plan.again_ms < NEVER_MS:
-        return Foreseen((), plan.again_ms + known.config.reclaim_grace_ms)
+    if entitled and found.again_ms < NEVER_MS:
+        return Foreseen((), found.again_ms + known.config.reclaim_grace_ms)
     return None
 
 
-def _leaving_for_others(known: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
+def _leaving_for_others(known: Known, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
     """Victims of these holds on devices of this placement, which counts on their end too."""
     wanted = devices_of(placement)
     return tuple(
@@ -88,24 +88,26 @@ def _leaving_for_others(known: Planning, holds: list[Hold], placement: Placement
     )
 
 
-def carry_out(known: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
+def carry_out(
+    known: Known, lease: Lease, found: Displacement, now_ms: int, taken_over: tuple[str, ...] = ()
+) -> list[Fact]:
     """One group: victims chosen, devices kept, every victim told. `taken_over`: they were told for somebody else."""
     config = known.config
     facts: list[Fact] = holding.give_up_of(known, lease.lease_id, now_ms, "others make room instead")
     deadlines: dict[str, int] = {}
-    for lease_id in plan.victims:
+    for lease_id in found.victims:
         grace_ms = known.leases[lease_id].request.grace_ms
-        deadlines[lease_id] = min(grace_ms, config.reclaim_grace_ms) if plan.reclaim else grace_ms
-    longest_ms = max([*deadlines.values(), config.reclaim_grace_ms] if not plan.victims else deadlines.values())
-    longest_ms = max(longest_ms, _last_to_leave_ms(known, plan, now_ms) - now_ms)
-    if plan.victims:
+        deadlines[lease_id] = min(grace_ms, config.reclaim_grace_ms) if found.reclaim else grace_ms
+    longest_ms = max([*deadlines.values(), config.reclaim_grace_ms] if not found.victims else deadlines.values())
+    longest_ms = max(longest_ms, _last_to_leave_ms(known, found, now_ms) - now_ms)
+    if found.victims:
         facts.append(
             PreemptionStarted(
                 at_ms=now_ms,
                 preemptor=lease.lease_id,
-                victims=plan.victims,
+                victims=found.victims,
                 deadline_ms=now_ms + longest_ms,
-                reclaim=plan.reclaim,
+                reclaim=found.reclaim,
             )
         )
     facts.append(
@@ -113,14 +115,14 @@ def carry_out(known: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
             at_ms=now_ms,
             owner=lease.lease_id,
             kind=HoldKind.PREEMPTION,
-            placement=plan.placement,
+            placement=found.placement,
             expires_ms=now_ms + longest_ms + config.hold_slack_ms,
-            victims=tuple(dict.fromkeys((*plan.victims, *taken_over))),
+            victims=tuple(dict.fromkeys((*found.victims, *taken_over))),
             start_ms=now_ms + longest_ms,
         )
     )
-    facts += (lifecycle.shorten_notice(known.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.shortened)
-    why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
+    facts += (lifecycle.shorten_notice(known.leases[i], now_ms, config.reclaim_grace_ms) for i in found.shortened)
+    why = "a guarantee is reclaimed" if found.reclaim else f"priority {lease.request.priority}"
     for lease_id, grace_ms in deadlines.items():
         facts += lifecycle.send_back(
             known,
@@ -133,17 +135,17 @@ def carry_out(known: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
     return facts
 
 
-def _last_to_leave_ms(known: Planning, plan: Plan, now_ms: int) -> int:
-    """When the last lease that is already ending leaves the plan's devices."""
+def _last_to_leave_ms(known: Known, found: Displacement, now_ms: int) -> int:
+    """When the last lease that is already ending leaves these devices."""
     shortened_ms = now_ms + known.config.reclaim_grace_ms
     last_ms = now_ms
-    for uuid in devices_of(plan.placement):
+    for uuid in devices_of(found.placement):
         node_id = known.inventory.device_record(uuid).node_id
         for slice_id in known.slice_ids_by_node[node_id]:
             lease_id = lease_id_of(slice_id)
             piece = known.leases[lease_id].find(slice_id)
             if piece is not None and piece.ending and piece.plan.device_uuid == uuid:
                 last_ms = max(
-                    last_ms, shortened_ms if lease_id in plan.shortened else min(piece.deadline_ms, shortened_ms)
+                    last_ms, shortened_ms if lease_id in found.shortened else min(piece.deadline_ms, shortened_ms)
                 )
     return last_ms

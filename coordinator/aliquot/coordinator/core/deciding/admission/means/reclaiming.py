@@ -25,7 +25,7 @@ from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.rules.granting import chain_of, guarantee_scale, is_entitled, least_held, suspended
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS, Eligibility
@@ -44,12 +44,12 @@ class _Unfinished(Exception):
     """Ends a turn's part of a search."""
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """Looks at `LOOKED_AT_MAX` leases in a turn, and goes on in the next."""
     return reclaim(known, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms)
 
 
-def reclaim(known: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
+def reclaim(known: Known, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
     """Tell borrowers below the same limits to end; no facts where that would not be enough, or where the search goes on
     in the next turn.
     """
@@ -88,7 +88,7 @@ def reclaim(known: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
 
 
 def _clear(
-    known: Planning, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
+    known: Known, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
 ) -> tuple[dict[str, None] | None, int]:
     """(leases that must end for these parts to fit below every limit, or None: not enough may; when others may end)."""
     ceilings = [ceiling for ceiling in _limits(known, lease) if _asked(parts, ceiling)]
@@ -119,7 +119,7 @@ class _Ceiling(NamedTuple):
         return self.account.kind, self.account.name, self.model
 
 
-def _limits(known: Planning, lease: Lease) -> list[_Ceiling]:
+def _limits(known: Known, lease: Lease) -> list[_Ceiling]:
     found = []
     for account in chain_of(known, lease.request).limited:
         found.append(_Ceiling(account, "", account.quota.limit))
@@ -131,7 +131,7 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
     return parts_of_kind(parts, ceiling.model)
 
 
-def _entitled_parts(known: Planning, lease: Lease, demand: Demand) -> list[Part]:
+def _entitled_parts(known: Known, lease: Lease, demand: Demand) -> list[Part]:
     """The parts of this request and of its equals behind it, as far as the guarantee covers them together."""
     parts = least_held(known, demand)
     place = known.lines.place_of(lease.lease_id)
@@ -146,7 +146,7 @@ def _entitled_parts(known: Planning, lease: Lease, demand: Demand) -> list[Part]
 
 
 def _enough(
-    known: Planning,
+    known: Known,
     admission: AdmissionPass,
     ceiling: _Ceiling,
     parts: list[Part],
@@ -218,7 +218,7 @@ def _largest(candidates: list[tuple[int, int, int, str]], share: int, memory: in
     return found
 
 
-def _end(known: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
+def _end(known: Known, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
     grace_ms = known.config.reclaim_grace_ms
     leases = [known.leases[lease_id] for lease_id in chosen]
     victims = [other for other in leases if not other.end_reason]

@@ -8,7 +8,7 @@ from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding import moving
 from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.slowdown import slack_ms
 from aliquot.coordinator.core.rules.patience import is_late
@@ -25,7 +25,7 @@ KEPT_PERMILLE = 20
 """
 
 
-def reserve(known: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def reserve(known: Known, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Keep devices for the first request of a line that does not fit, once it has waited long enough.
 
     A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each. Under
@@ -65,13 +65,13 @@ def reserve(known: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
     return [fact]
 
 
-def _may_keep(known: Planning, reserved: list[Hold], demand: Demand) -> bool:
+def _may_keep(known: Known, reserved: list[Hold], demand: Demand) -> bool:
     """Whether so many devices more may be kept beside those that are."""
     kept = sum(len(hold.device_uuids) for hold in reserved) + demand.count * demand.gang_size
     return kept * 1000 <= len(known.devices) * KEPT_PERMILLE
 
 
-def _line_of(known: Planning, lease: Lease) -> tuple[str, str]:
+def _line_of(known: Known, lease: Lease) -> tuple[str, str]:
     """(queue, tenant) of the line that a lease stands in; no tenant where the queue has a single line."""
     request = lease.request
     queue = known.tenancy.queue_of(request.tenant, request.queue)
@@ -79,12 +79,12 @@ def _line_of(known: Planning, lease: Lease) -> tuple[str, str]:
     return queue, "" if by_rank else request.tenant
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """One search for where it could start soonest, for each line of a pass."""
     return Attempt(reserve(known, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms))
 
 
-def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Known, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """When enough of what runs will have ended by its time limits, or what else must be given back. Guesses are for
     deciding: told, they would grow with every minute that nothing is given back.
     """

@@ -11,7 +11,7 @@ from aliquot.coordinator.core.books.holds import Hold, HoldKind
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding import holds as holding
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.rules.granting import Offer, granted, is_entitled
 from aliquot.coordinator.core.values.fact import Fact
@@ -48,12 +48,12 @@ class Waiting:
             return Situation.FITS
         return Situation.OVER_LIMIT if self.found.over is not None else Situation.NO_ROOM
 
-    def room_is_coming(self, known: Planning) -> bool:
+    def room_is_coming(self, known: Known) -> bool:
         """Others end for it already, and devices are kept for it."""
         hold = known.holds.get(self.lease.lease_id)
         return hold is not None and hold.kind is HoldKind.PREEMPTION
 
-    def blocking(self, known: Planning) -> list[Hold]:
+    def blocking(self, known: Known) -> list[Hold]:
         """What is kept for requests that come after it. Looked up once."""
         if self._blocking is None:
             entitled = is_entitled(known, self.lease)
@@ -83,11 +83,11 @@ class Means:
 
     name: str
     situation: Situation
-    attempt: Callable[[Planning, Waiting], Attempt]
+    attempt: Callable[[Known, Waiting], Attempt]
     """(what is known, who waits) -> facts that serve it or make room for it. No facts: the next means is tried, unless
     the attempt is to go on in the next turn (`again`). Changes nothing but memory. Its docstring says what it costs.
     """
-    foresee: Callable[[Planning, Lease, Demand, int], Foreseen | None] | None = None
+    foresee: Callable[[Known, Lease, Demand, int], Foreseen | None] | None = None
     """(what is known, lease, demand, now_ms) -> what an attempt would come to, now or when the request has waited long
     enough; None: nothing. For `why`, for the forecast of starts, and before a node is ordered. Changes nothing.
     """

@@ -23,7 +23,7 @@ from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.known import Known
 from aliquot.coordinator.core.queueing import Head
 from aliquot.coordinator.core.queueing.slowdown import slack_ms, yields_ms
 from aliquot.coordinator.core.rules.granting import granted, is_entitled, offer, sterner
@@ -44,7 +44,7 @@ class Filler(NamedTuple):
     placement: Placement
 
 
-def attempt(known: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Known, waiting: Waiting) -> Attempt:
     """Comparisons of integers with a bounded number of heads, and a placement on one node for `TRIED_MAX` of them."""
     assert waiting.found.placement is not None
     now_ms = waiting.now_ms
@@ -61,7 +61,7 @@ def may_yield(demand: Demand) -> bool:
     return demand.count == 1 and demand.gang_size == 1
 
 
-def goes_first(known: Planning, head: Head, demand: Demand, placement: Placement, now_ms: int) -> Filler | None:
+def goes_first(known: Known, head: Head, demand: Demand, placement: Placement, now_ms: int) -> Filler | None:
     """A later request of the queue that would use more of the node on which this one is about to be placed, and would
     not fit there beside it; None where there is none, or the head has waited long enough. Changes nothing.
     """
@@ -97,7 +97,7 @@ def goes_first(known: Planning, head: Head, demand: Demand, placement: Placement
     return None
 
 
-def _due_later(known: Planning, queue: str, head: Head) -> Iterator[Head]:
+def _due_later(known: Known, queue: str, head: Head) -> Iterator[Head]:
     """The first requests of lines that come after this one in its queue: a bounded number."""
     for lines in islice(known.lines.queues[queue].values(), TENANTS_MAX):
         begin = bisect_right(lines.heads, head.rank, key=lambda each: each[0])
@@ -114,7 +114,7 @@ def _fits(demand: Demand, devices: list[DeviceRecord], taken: dict[str, int]) ->
     return free >= demand.count
 
 
-def _place(known: Planning, head: Head, node_id: str, now_ms: int) -> Filler | None:
+def _place(known: Known, head: Head, node_id: str, now_ms: int) -> Filler | None:
     troubles = known.memory.troubles
     if troubles and troubles.rests(head.lease_id):
         return None

@@ -1,1 +1,0 @@
-"""`capacity`: which nodes are on offer and ordered, and the program that carries orders out."""
