@@ -163,7 +163,7 @@ def _lost(put: Put) -> None:
 @mutant("adoption without looking", "a node that returns is believed to hold what the books say")
 def _adopts(put: Put) -> None:
     def reconcile_blindly(state: Any, command: Any, now_ms: int) -> Decision[None]:
-        return original(state, replace(command, reports=()), now_ms)
+        return original(state, msgspec.structs.replace(command, reports=()), now_ms)
 
     original = reconcile.reconcile
     decide_by(put, "ReconcileNode", reconcile_blindly)
@@ -269,7 +269,7 @@ def _twice(put: Put) -> None:
     original = allocate.allocate
 
     def keyless(state: Any, command: Any, now_ms: int) -> Decision[AllocateOutcome]:
-        return original(state, replace(command, key=""), now_ms)
+        return original(state, msgspec.structs.replace(command, key=""), now_ms)
 
     decide_by(put, "Allocate", keyless)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import msgspec
@@ -80,7 +79,7 @@ def _generous(put: Put) -> None:
 def _long_session(put: Put) -> None:
     def open_session(state: Any, command: Any, now_ms: int) -> Any:
         token = msgspec.structs.replace(command.token, expires_ms=now_ms + SESSION_MS_MAX)
-        return giving.open_session(state, dataclasses.replace(command, token=token), now_ms)
+        return giving.open_session(state, msgspec.structs.replace(command, token=token), now_ms)
 
     decide_by(put, "OpenSession", open_session)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
@@ -117,7 +116,7 @@ def _two(put: Put) -> None:
     original = decide._DECIDE[c.TakeOrders]
 
     def take(state: Any, command: Any, now_ms: int) -> Decision[Any]:
-        decision = original(state, replaced(command, taker=f"{command.taker}-{now_ms}"), now_ms)
+        decision = original(state, replace(command, taker=f"{command.taker}-{now_ms}"), now_ms)
         late = [
             replace(order, taken_by=f"{command.taker}-{now_ms}", state=OrderState.TAKEN)
             for order in state.supply.orders.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aliquot.common import catalog, names
 from aliquot.common.errors import AliquotError
@@ -25,8 +25,7 @@ from aliquot.v1 import leases_pb2
 Wish = c.Allocate | c.GrantOn
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A wish that is being decided."""
 
     wish: Wish

@@ -8,7 +8,6 @@ expires.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -43,6 +42,12 @@ class _Open:
             if self.ours:
                 self.task.cancel()
 
+    async def tell(self, context: Context) -> None:
+        """Its task was cancelled: tell its caller why it ends, where it was us who ended it."""
+        if self.why is not None:
+            self.task.uncancel()
+            await rpc_errors.abort(context, self.why)
+
 
 class LastingCalls:
     """All that are under way."""
@@ -65,7 +70,8 @@ class LastingCalls:
         make, behaviour = kind_of(handler)
 
         async def streamed(request: object, context: Context) -> AsyncIterator[object]:
-            async with self._under_way(context, counted=counted) as entry:
+            entry = self._enter(counted=counted) or await self._refuse(context)
+            try:
                 async for answer in behaviour(request, context):
                     if entry.why is None:
                         entry.ours = False
@@ -73,27 +79,24 @@ class LastingCalls:
                         entry.ours = True
                     if entry.why is not None:
                         await rpc_errors.abort(context, entry.why)
+            except asyncio.CancelledError:
+                await entry.tell(context)
+                raise
+            finally:
+                self._leave(entry)
 
         async def answered(request: object, context: Context) -> object:
-            async with self._under_way(context, counted=counted):
+            entry = self._enter(counted=counted) or await self._refuse(context)
+            try:
                 return await behaviour(request, context)
+            except asyncio.CancelledError:
+                await entry.tell(context)
+                raise
+            finally:
+                self._leave(entry)
 
         ending = streamed if handler.response_streaming else answered
         return make(ending, handler.request_deserializer, handler.response_serializer)
-
-    @contextlib.asynccontextmanager
-    async def _under_way(self, context: Context, *, counted: bool) -> AsyncIterator[_Open]:
-        """Known as long as it lasts; its caller is told why it ends, where it was us who ended it."""
-        entry = self._enter(counted=counted) or await self._refuse(context)
-        try:
-            yield entry
-        except asyncio.CancelledError:
-            if entry.why is not None:
-                entry.task.uncancel()
-                await rpc_errors.abort(context, entry.why)
-            raise
-        finally:
-            self._leave(entry)
 
     def _enter(self, *, counted: bool) -> _Open | None:
         """None where the caller has as many as one may have."""

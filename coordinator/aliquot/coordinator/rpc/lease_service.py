@@ -42,6 +42,7 @@ from aliquot.coordinator.wire.calls import (
     this_call,
     unary,
 )
+from aliquot.coordinator.wire.hiding import Sees
 from aliquot.coordinator.wire.leases import (
     add_measured,
     explanation_message,
@@ -112,7 +113,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 await self._waiters.wait(lease, condition, timeout_s)
             lease = self._lease(outcome.lease_id)
         response = pb.AllocateResponse(replayed=outcome.replayed)
-        self._write_own(response.lease, lease)
+        self._write_own(response.lease, lease, caller().sees)
         await self._explain_wait(lease, response.lease)
         return response
 
@@ -135,7 +136,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._rates.charge(caller().principal, len(request.items) + len(request.grants) - 1)
         asked = [self._asking.try_ask(item) async for item in in_turns(request.items)]
         asked += [self._asking.try_ask(grant) async for grant in in_turns(request.grants)]
-        response = pb.AllocateBatchResponse()
+        response, who = pb.AllocateBatchResponse(), caller()
+        sees = who.sees
         async for ask in in_turns(asked):
             result = response.results.add()
             try:
@@ -144,8 +146,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 outcome = await self._asking.outcome(ask)
                 lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
-                    caller().must_hold(lease, Action.KEEP_OTHERS)
-                self._write_own(result.lease, lease)
+                    who.must_hold(lease, Action.KEEP_OTHERS)
+                self._write_own(result.lease, lease, sees)
             except AliquotError as error:
                 self.refuse(error)
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -159,11 +161,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         decider = self._writer.decider
         return decider.efficiency(lease_id) if decider is not None else None
 
-    def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
+    def _write_own(self, message: types_pb2.Lease, lease: Lease, sees: Sees | None) -> None:
         """With its secret, for the caller that asked for it or may hold it."""
-        write_lease(
-            message, lease, self._view, caller().sees, secret=lease_secret(self._journal.pool_secret, lease.lease_id)
-        )
+        write_lease(message, lease, self._view, sees, secret=lease_secret(self._journal.pool_secret, lease.lease_id))
 
     @unary
     async def Explain(self, request: pb.ExplainRequest) -> pb.ExplainResponse:
@@ -243,14 +243,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         check_count(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
         self._rates.charge(caller().principal, len(request.lease_ids) - 1)
         replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
-        response = pb.ReleaseBatchResponse()
+        response, sees = pb.ReleaseBatchResponse(), caller().sees
         async for lease_id, reply in in_turns(zip(request.lease_ids, replies, strict=True)):
             result = response.results.add()
             try:
                 if isinstance(reply, AliquotError):
                     raise reply
                 await reply
-                write_lease(result.lease, self._lease(lease_id), self._view, caller().sees)
+                write_lease(result.lease, self._lease(lease_id), self._view, sees)
             except AliquotError as error:
                 self.refuse(error)
                 result.error.CopyFrom(rpc_errors.status_of(error))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aliquot.coordinator.core.books.access import Actor, Token
 from aliquot.coordinator.core.books.enrolment import Enrolled, Invite
 from aliquot.coordinator.core.books.roles import Grant
 from aliquot.coordinator.core.commands.base import Command
 
 
-@dataclass(frozen=True, slots=True)
-class GrantRole(Command[None]):
+class GrantRole(Command[None], frozen=True):
     """Give a principal a role."""
 
     by: Actor
@@ -19,8 +16,7 @@ class GrantRole(Command[None]):
     grant: Grant
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeRole(Command[None]):
+class RevokeRole(Command[None], frozen=True):
     """Take a role from a principal."""
 
     by: Actor
@@ -28,8 +24,7 @@ class RevokeRole(Command[None]):
     grant: Grant
 
 
-@dataclass(frozen=True, slots=True)
-class IssueToken(Command[Token]):
+class IssueToken(Command[Token], frozen=True):
     """Let a token count. Its id and hash are fresh; when it was made, and by whom, is filled in."""
 
     by: Actor
@@ -38,16 +33,14 @@ class IssueToken(Command[Token]):
     """Roles that its principal is given in the same step."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession(Command[Token]):
+class OpenSession(Command[Token], frozen=True):
     """Let a token count that has roles of its own, for somebody whom `by`, an identity provider, vouches for."""
 
     by: Actor
     token: Token
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeTokens(Command[tuple[Token, ...]]):
+class RevokeTokens(Command[tuple[Token, ...]], frozen=True):
     """End tokens: these, and all of a principal's."""
 
     by: Actor
@@ -55,16 +48,14 @@ class RevokeTokens(Command[tuple[Token, ...]]):
     principal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class InviteNode(Command[Invite]):
+class InviteNode(Command[Invite], frozen=True):
     """Let a node bring a key. The invite's id and hash are fresh; when it was made and ends is filled in."""
 
     invite: Invite
     ttl_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinNode(Command[Enrolled]):
+class JoinNode(Command[Enrolled], frozen=True):
     """A node comes with an invite and a key that it has proven to have."""
 
     invite_id: str
@@ -74,31 +65,27 @@ class JoinNode(Command[Enrolled]):
     key_sha256: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DisenrolNode(Command[None]):
+class DisenrolNode(Command[None], frozen=True):
     """Let no key speak for a node any more."""
 
     node_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RotateAuthority(Command[int]):
+class RotateAuthority(Command[int], frozen=True):
     """Begin a generation of the pool's authority, made with this fresh salt. The answer is its number."""
 
     salt: bytes
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetireAuthority(Command[int]):
+class RetireAuthority(Command[int], frozen=True):
     """Let the older of two generations be trusted no more. `callers`: those with tokens trust the authority, too."""
 
     force: bool = False
     callers: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NoteTrust(Command[None]):
+class NoteTrust(Command[None], frozen=True):
     """A node or the holder of a token says which generation is the latest that it trusts."""
 
     number: int

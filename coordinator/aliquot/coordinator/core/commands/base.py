@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from aliquot.coordinator.core.books.access import Actor
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Command(Generic[T_co]):
+class Command(msgspec.Struct, Generic[T_co], frozen=True):
     """A wish to change something, and what its caller is told: `Command[T]` gives a T, `Command[None]` nothing."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class OnBehalf(Command[T_co]):
+class OnBehalf(Command[T_co], frozen=True):
     """Carry out a command and put down for whom, if it changes anything."""
 
     by: Actor

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.commands.base import Command
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDevice(Command[None]):
+class ReportDevice(Command[None], frozen=True):
     """What a device can give has changed."""
 
     node_id: str
@@ -24,8 +21,7 @@ class ReportDevice(Command[None]):
     remedy: Remedy = Remedy.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class ReportCare(Command[None]):
+class ReportCare(Command[None], frozen=True):
     """An agent has carried out an order about sick cards, or says why not."""
 
     node_id: str
@@ -37,8 +33,7 @@ class ReportCare(Command[None]):
     """(unit, megabytes a second) of what was tested."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportHit(Command[None]):
+class ReportHit(Command[None], frozen=True):
     """A fault on a device was of one lease's program, as its agent found out."""
 
     node_id: str
@@ -50,8 +45,7 @@ class ReportHit(Command[None]):
     """Whether it might be the device's after all, where others are hit as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineDevice(Command[None]):
+class QuarantineDevice(Command[None], frozen=True):
     """Take a card out of service; `drain` also ends its leases."""
 
     uuid: str
@@ -60,8 +54,7 @@ class QuarantineDevice(Command[None]):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyDevice(Command[None]):
+class VerifyDevice(Command[None], frozen=True):
     """Have a card tested."""
 
     uuid: str
@@ -69,8 +62,7 @@ class VerifyDevice(Command[None]):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnDevice(Command[None]):
+class ReturnDevice(Command[None], frozen=True):
     """Take a card back into service. `overrule`: also where its agent says that it is not well."""
 
     uuid: str
@@ -79,8 +71,7 @@ class ReturnDevice(Command[None]):
     overrule: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReportCut(Command[None]):
+class ReportCut(Command[None], frozen=True):
     """An agent has carried out an order to cut a card, or says why not."""
 
     node_id: str

@@ -10,36 +10,31 @@ from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, SetAside, T
 from aliquot.coordinator.core.placement.prices import PriceTable
 
 
-@dataclass(frozen=True, slots=True)
-class StartLeading(Command[None]):
+class StartLeading(Command[None], frozen=True):
     """A coordinator has taken over with this epoch, which must be higher than any before."""
 
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseEpoch(Command[None]):
+class RaiseEpoch(Command[None], frozen=True):
     """The coordinator that leads goes on in a higher epoch."""
 
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Admit(Command[AdmitOutcome]):
+class Admit(Command[AdmitOutcome], frozen=True):
     """Try the next waiting requests; `attempts` bounds the turn."""
 
     attempts: int = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Tick(Command[TickOutcome]):
+class Tick(Command[TickOutcome], frozen=True):
     """Carry out what is due by now: time limits, back-offs, confirmations overdue, records to forget."""
 
     limit: int = 256
 
 
-@dataclass(frozen=True, slots=True)
-class RetrySetAside(Command[SetAside]):
+class RetrySetAside(Command[SetAside], frozen=True):
     """Try again what was set aside because deciding about it failed too often."""
 
     subject: str = ""
@@ -57,22 +52,19 @@ class Expected:
     forecast: Forecast
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectDemand(Command[None]):
+class ExpectDemand(Command[None], frozen=True):
     """What is expected to be used."""
 
     series: tuple[Expected, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CloseBooks(Command[None]):
+class CloseBooks(Command[None], frozen=True):
     """Sum up by day what ended before this midnight."""
 
     up_to_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoteDemand(Command[None]):
+class NoteDemand(Command[None], frozen=True):
     """An hour (since the epoch) is over; see `core.demand`. Changes nothing where that hour is known, or was not seen
     for long enough.
     """
@@ -84,8 +76,7 @@ class NoteDemand(Command[None]):
     """Series -> the mean, in thousandths of devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnPrices(Command[None]):
+class LearnPrices(Command[None], frozen=True):
     """New prices for the placement policy, with a version that rises."""
 
     table: PriceTable

@@ -10,8 +10,7 @@ from aliquot.coordinator.core.known.use_windows import Seen
 from aliquot.coordinator.core.values.types import EndReason, RequestSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate(Command[AllocateOutcome]):
+class Allocate(Command[AllocateOutcome], frozen=True):
     """Ask for a lease. `lease_id` is fresh; with a known (tenant, key) the old lease is the answer instead."""
 
     lease_id: str
@@ -31,8 +30,7 @@ class MemberPlace:
     device_uuids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GrantOn(Command[AllocateOutcome]):
+class GrantOn(Command[AllocateOutcome], frozen=True):
     """Ask for a lease exactly there, because somebody else has decided where: granted now, or refused.
 
     It may take what `Allocate` with `no_queue` may take, and nothing that is kept for others.
@@ -48,8 +46,7 @@ class GrantOn(Command[AllocateOutcome]):
     """The principal that asks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release(Command[None]):
+class Release(Command[None], frozen=True):
     """End a lease for this reason. Ending a lease that has ended is answered with that lease."""
 
     lease_id: str
@@ -61,8 +58,7 @@ class Release(Command[None]):
     """Of the program that ran in it; None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendLease(Command[None]):
+class ExtendLease(Command[None], frozen=True):
     """Let a lease have a longer time limit, counted from its grant as the one that it was asked for with."""
 
     lease_id: str
@@ -71,23 +67,20 @@ class ExtendLease(Command[None]):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AcknowledgeShape(Command[None]):
+class AcknowledgeShape(Command[None], frozen=True):
     """The launcher of an elastic lease has adapted to this shape: what it gives back need not wait any longer."""
 
     lease_id: str
     shape: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookAtUse(Command[None]):
+class LookAtUse(Command[None], frozen=True):
     """Judge leases by what was seen of them since the last look. A bounded number at a time."""
 
     leases: tuple[Seen, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExemptLease(Command[None]):
+class ExemptLease(Command[None], frozen=True):
     """Let idleness of a lease have no consequences for so long; 0: it has again."""
 
     lease_id: str
@@ -96,8 +89,7 @@ class ExemptLease(Command[None]):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmNotice(Command[None]):
+class ConfirmNotice(Command[None], frozen=True):
     """A notifier has delivered a warning about a lease, and so all before it."""
 
     lease_id: str
@@ -105,8 +97,7 @@ class ConfirmNotice(Command[None]):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ObserveUse(Command[None]):
+class ObserveUse(Command[None], frozen=True):
     """What a lease, or all leases of a tenant, were measured to use over an interval."""
 
     lease_id: str

@@ -10,24 +10,21 @@ from aliquot.coordinator.core.commands.base import Command
 from aliquot.coordinator.core.values.types import NodeSpec
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareNode(Command[None]):
+class DeclareNode(Command[None], frozen=True):
     """An administrator describes a node, or several: all of them become known, or none."""
 
     spec: NodeSpec
     others: tuple[NodeSpec, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveNode(Command[None]):
+class RemoveNode(Command[None], frozen=True):
     """Forget a node that holds nothing; with `force` also a LOST one, whose slices are written off."""
 
     node_id: str
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cordon(Command[None]):
+class Cordon(Command[None], frozen=True):
     """Close (or with `cordoned=False` open) a node for new grants; `drain` also ends its leases."""
 
     node_id: str
@@ -38,16 +35,14 @@ class Cordon(Command[None]):
     """For drained leases; 0: each lease's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOff(Command[None]):
+class WriteOff(Command[None], frozen=True):
     """Have slices ended which a node's agent holds and the books do not know."""
 
     node_id: str
     slice_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareMaintenance(Command[None]):
+class DeclareMaintenance(Command[None], frozen=True):
     """An administrator says when nodes are to be left alone. Nodes may be named by id or name.
 
     The same again changes nothing; something else under the same name is refused.
@@ -56,8 +51,7 @@ class DeclareMaintenance(Command[None]):
     spec: WindowSpec
 
 
-@dataclass(frozen=True, slots=True)
-class EndMaintenance(Command[None]):
+class EndMaintenance(Command[None], frozen=True):
     """Withdraw a window. Nodes that only it closed are open again at once."""
 
     name: str
@@ -88,16 +82,14 @@ class SliceReport:
     """That the slice's card has drawn for it; None: not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterNode(Command[None]):
+class RegisterNode(Command[None], frozen=True):
     """An agent has connected and described its node; the session layer gave it this epoch."""
 
     spec: NodeSpec
     session_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileNode(Command[None]):
+class ReconcileNode(Command[None], frozen=True):
     """The agent's full list of slices: adopt, revoke or quarantine each, then the node is READY."""
 
     node_id: str
@@ -105,8 +97,7 @@ class ReconcileNode(Command[None]):
     reports: tuple[SliceReport, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSlices(Command[None]):
+class ReportSlices(Command[None], frozen=True):
     """Confirmations on a running session."""
 
     node_id: str
@@ -114,8 +105,7 @@ class ReportSlices(Command[None]):
     reports: tuple[SliceReport, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSilent(Command[None]):
+class NodeSilent(Command[None], frozen=True):
     """The node has not been heard: SUSPECT, or with `lost` LOST."""
 
     node_id: str
@@ -124,8 +114,7 @@ class NodeSilent(Command[None]):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeHeard(Command[None]):
+class NodeHeard(Command[None], frozen=True):
     """A SUSPECT node spoke again on the same session."""
 
     node_id: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, overload
 
+import msgspec
+
 from aliquot.coordinator.core.known.known import Work
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.troubles import Trouble
@@ -14,16 +16,14 @@ SEARCH_ATTEMPTS = 16
 """A search for victims counts as so many attempts of a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateOutcome:
+class AllocateOutcome(msgspec.Struct, frozen=True):
     """The lease that answers an Allocate: `replayed` when its key had been used before."""
 
     lease_id: str
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AdmitOutcome:
+class AdmitOutcome(msgspec.Struct, frozen=True):
     """One step of the pass over the waiting lines. `more`: call again."""
 
     granted: bool
@@ -40,15 +40,13 @@ class Attempt(NamedTuple):
     """In attempts of a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class TickOutcome:
+class TickOutcome(msgspec.Struct, frozen=True):
     """One step of what was due. `more`: call again, something else is due already."""
 
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(msgspec.Struct, frozen=True):
     """Work that had been set aside, and may be tried again now."""
 
     found: tuple[Trouble, ...]
@@ -58,8 +56,7 @@ QUOTA = "QUOTA"
 """The reason where a limit, a budget or a bound keeps a request waiting, not a lack of devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     """Why a request would be granted, wait or be refused."""
 
     fits_now: bool
@@ -81,8 +78,7 @@ class Explained:
     """With the smallest change: it would be granted at once, were it asked for now."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyOutcome:
+class ApplyOutcome(msgspec.Struct, frozen=True):
     """What was (or, in a dry run, would be) declared, with the new versions; and what is so already."""
 
     changed: tuple[tuple[str, int], ...]

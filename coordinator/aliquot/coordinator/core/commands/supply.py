@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aliquot.coordinator.core.books.supply import Order, SupplySpec
 from aliquot.coordinator.core.commands.base import Command
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareSupply(Command[int]):
+class DeclareSupply(Command[int], frozen=True):
     """These shapes of nodes are on offer, by these rules, and no others. The answer is the new version."""
 
     spec: SupplySpec
@@ -17,8 +14,7 @@ class DeclareSupply(Command[int]):
     """That it replaces; -1: whatever is there now."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOrders(Command[tuple[Order, ...]]):
+class TakeOrders(Command[tuple[Order, ...]], frozen=True):
     """Give orders to somebody who carries them out, for a while."""
 
     taker: str
@@ -26,8 +22,7 @@ class TakeOrders(Command[tuple[Order, ...]]):
     for_ms: int = 300_000
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOrder(Command[Order]):
+class ReportOrder(Command[Order], frozen=True):
     """What became of an order, says who took it."""
 
     number: int
@@ -44,8 +39,7 @@ class ReportOrder(Command[Order]):
     """Trying again is of no use."""
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawOrder(Command[Order]):
+class WithdrawOrder(Command[Order], frozen=True):
     """An administrator wants no more of an order."""
 
     number: int

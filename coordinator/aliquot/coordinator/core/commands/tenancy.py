@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from aliquot.coordinator.core.books.ledger.rates import RateCard
 from aliquot.coordinator.core.books.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
@@ -22,8 +21,7 @@ class Declared(enum.StrEnum):
     QUEUE = "queue"
 
 
-@dataclass(frozen=True, slots=True)
-class Apply(Command[ApplyOutcome]):
+class Apply(Command[ApplyOutcome], frozen=True):
     """Declare all of these, or nothing. Each comes with the version that it replaces: 0 for new, `ANY_VERSION`."""
 
     pools: tuple[tuple[PoolSpec, int], ...] = ()
@@ -34,13 +32,11 @@ class Apply(Command[ApplyOutcome]):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MoveQuotas(Command[None]):
+class MoveQuotas(Command[None], frozen=True):
     """The coordinator's own: put in force the windows of quotas that have opened or closed by now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw(Command[None]):
+class Withdraw(Command[None], frozen=True):
     """Forget a declaration."""
 
     kind: Declared
@@ -48,15 +44,13 @@ class Withdraw(Command[None]):
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Forgive(Command[int]):
+class Forgive(Command[int], frozen=True):
     """Leases of a tenant that ended as `OVER_LIMIT` no longer count against it. Answers with how many did."""
 
     tenant: str
 
 
-@dataclass(frozen=True, slots=True)
-class PostCredit(Command[None]):
+class PostCredit(Command[None], frozen=True):
     """A tenant paid (or, below zero, was paid back)."""
 
     tenant: str
@@ -65,8 +59,7 @@ class PostCredit(Command[None]):
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectUsage(Command[None]):
+class CorrectUsage(Command[None], frozen=True):
     """Usage that was charged wrongly; decimals, because quantities know no bound."""
 
     tenant: str
