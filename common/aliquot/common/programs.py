@@ -41,8 +41,8 @@ def require(what: str, extra: str) -> None:
 
 
 def _run(program: str, extra: str, module: str) -> int:
-    try:
-        main = importlib.import_module(module).main
+    try:  # what it runs, too: a program loads some of what it needs when it knows its settings
+        return int(importlib.import_module(module).main() or 0)
     except ImportError:
         try:
             require(program, extra)
@@ -50,7 +50,6 @@ def _run(program: str, extra: str, module: str) -> int:
             sys.stderr.write(f"error: {error.explain()}\n")
             return 2
         raise
-    return int(main() or 0)
 
 
 def agent() -> int:

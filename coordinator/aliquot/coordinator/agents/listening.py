@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from sys import intern
 
@@ -223,7 +222,8 @@ class Listener:
         session.pace.spend(COMMAND_BYTES)
         command = c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why)
         if sign is not None:
-            command = replace(command, cause=sign.cause, severity=sign.severity, scope=sign.scope, remedy=sign.remedy)
+            told = {"cause": sign.cause, "severity": sign.severity, "scope": sign.scope, "remedy": sign.remedy}
+            command = msgspec.structs.replace(command, **told)
         offer(self._around.writer, command)
 
     async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:
