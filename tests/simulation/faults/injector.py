@@ -85,3 +85,4 @@ class Injector:
             if node.process is not None and not node.process.alive:
                 node.start_agent()
         people_faults.uncordon_all(world)
+        people_faults.return_all(world)

@@ -71,6 +71,23 @@ def uncordon_all(world: World) -> None:
     run_for(world, work(), "admin: uncordon all")
 
 
+def return_all(world: World) -> None:
+    """After the faults: whoever looks after the cards takes those back that are on probation, which would be for a day;
+    requests that need all cards of a node would wait so long.
+    """
+
+    async def work() -> None:
+        for _ in range(8):
+            await asyncio.sleep(30.0)
+            said = await world.people.call(POOL + "GetHealth", pool_pb2.GetHealthRequest())
+            for incident in pool_pb2.Health.FromString(said or b"").open:
+                if incident.state == types_pb2.STANDING_PROBATION:
+                    for uuid in incident.uuids:
+                        await administer(world, "ReturnDevice", pool_pb2.ReturnDeviceRequest(uuid=uuid, reason="rest"))
+
+    run_for(world, work(), "admin: return all")
+
+
 def _closed(method: str, request: Callable[[str], Any]) -> Callable[[World, Fault, Random], Undo]:
     def happen(world: World, fault: Fault, random: Random) -> Undo:
         node_id = some_node(world, random).node_id
