@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from aliquot.kube.api.cluster import from_kubeconfig
 from aliquot.kube.core import names
 from aliquot.kube.rights import NEEDED
 from tests.chart.conftest import documents as chart_documents
-from tests.identity import ADMIN_TOKEN
+from tests.command_line import cli
 from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.fake_api.policies import VERSION
 from tests.kube.fake_api.server import ADMIN
@@ -29,13 +26,9 @@ from tools import manifests
 
 
 async def aliquot(cluster: KubeCluster, *arguments: str) -> tuple[int, str]:
-    environment = {**os.environ, "ALIQUOT_COORDINATOR": cluster.pool.address, "ALIQUOT_TOKEN": ADMIN_TOKEN}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "aliquot.cli", *arguments, stdout=asyncio.subprocess.PIPE, env=environment
-    )
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
+    """A command in this process: most of what one of its own takes is what it imports."""
+    code, out, _ = await cli(cluster.pool.address, *arguments)
+    return code, out
 
 
 def kubeconfig(path: Path, url: str, token: str = ADMIN) -> Path:

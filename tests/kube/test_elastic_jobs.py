@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 import yaml
@@ -218,6 +217,8 @@ def test_a_job_written_for_another_group_is_taken_once_it_names_ours() -> None:
                 command: [torchrun, --nnodes=4:16, --rdzv_endpoint=$(MASTER_ADDR):29500, train.py]
                 env: [{name: MASTER_PORT, value: "29500"}]
     """)
+    import jsonschema  # type: ignore[import-untyped]  # which takes more than a second: each worker collects every test
+
     (kind,) = yaml.safe_load_all(CRDS.read_text())
     (version,) = kind["spec"]["versions"]
     ours = {**theirs, "apiVersion": f"{kind['spec']['group']}/{version['name']}"}
