@@ -95,7 +95,10 @@ def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
     assert again.returncode == Exit.CONFLICT
     assert "is running" in json.loads(again.stderr)["error"]["message"]
 
+    with Pool(first["coordinator"]) as pool:
+        eventually(lambda: pool.get(lease_id).running)
     down = aliquot("down", "--json", "--state-dir", str(root))
+    assert json.loads(down.stdout)["leases_held"] == [lease_id]  # whose programs run on
     assert {part["name"] for part in json.loads(down.stdout)["stopped"]} == {
         "supervisor",
         "coordinator",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -23,8 +24,9 @@ from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S, free_port
 from aliquot.cli.localpool.record import fields_of
 from aliquot.cli.localpool.signing_in import SigningIn
-from aliquot.client import NotFound, Pool
+from aliquot.client import AgentError, NotFound, Pool
 from aliquot.client.credentials import CredentialsFile, read_token_file, same_place
+from aliquot.client.local import LocalAgent
 from aliquot.common.errors import AliquotError
 
 TEND_EVERY_S = 0.5
@@ -38,7 +40,8 @@ class NoGpus(AliquotError):
 def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "State (journal, reservations, logs) stays in --state-dir; the next `up` finds the earlier leases.\n"
-        "A process that ends by itself is started again. Ctrl-C or `aliquot down` stops everything."
+        "A process that ends by itself is started again. Ctrl-C or `aliquot down` stops the pool; programs in leases run\n"
+        "on, as they do without an agent: `aliquot release` ends them before."
     )
     parser.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes (2)")
     parser.add_argument("--gpus", type=_count, default=4, metavar="N", help="GPUs of each (4)")
@@ -101,7 +104,7 @@ def _up(args: argparse.Namespace, out: Out) -> None:
         pool.start()
         record = PoolRecord.read(layout)
         assert record is not None
-        _announce(out, record, last="Ctrl-C stops everything; the state is kept.")
+        _announce(out, record, last="Ctrl-C stops the pool; the state is kept.")
         while not stopping.wait(TEND_EVERY_S):
             pool.tend()
         out.note("stopping")
@@ -232,13 +235,26 @@ def _down(args: argparse.Namespace, out: Out) -> None:
     if record is None or not record.processes:
         raise NotFound(f"no pool is running in {layout.root}", hint="`aliquot up` starts one", reason="NO_POOL")
     processes = record.processes
+    leases = _held(record)
     if not record.stop(timeout_s=20.0):
         raise ChildFailed("some processes did not end", hint=f"look at {layout.logs}")
     layout.record.unlink(missing_ok=True)
     # A supervisor that was killed has left it.
     SigningIn(layout, CredentialsFile.of(os.environ), record.coordinator).sign_out()
-    out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
+    stopped = [{"name": process.name, "pid": process.pid} for process in processes]
+    out.document({"stopped": stopped, "leases_held": leases})
     out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
+    if leases:
+        out.show(f"{', '.join(leases)}: programs in these leases run on, and the next `aliquot up` finds them")
+
+
+def _held(record: PoolRecord) -> list[str]:
+    """The leases that the pool's agents hold, as far as they still answer."""
+    found: set[str] = set()
+    for node in record.nodes:
+        with contextlib.suppress(AgentError):
+            found |= {part.lease_id for part in LocalAgent(Path(node.socket)).status().slices}
+    return sorted(found)
 
 
 UP = Work(_configure_up, _up)
