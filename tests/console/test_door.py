@@ -187,9 +187,10 @@ async def test_the_head_and_the_body_of_an_answer_are_sent_together(site: Site) 
         def close(self) -> None:
             """Nothing is behind it."""
 
-    config = uvicorn.Config(site.app, http=protocol(Entrance()), log_config=None)
+    made: Any = protocol(Entrance())
+    config = uvicorn.Config(site.app, http=made, log_config=None)
     config.load()
-    connection: Any = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})
+    connection = made(config=config, server_state=ServerState(), app_state={})
     connection.connection_made(Wire())
     connection.data_received(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await eventually(lambda: bool(sent), "it is answered")

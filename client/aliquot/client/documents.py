@@ -20,7 +20,7 @@ _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     """Something that `json` can write. A lease's secret is left out."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _AS_IT_IS:
         return value
     shown = _shown(kind)
