@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +16,7 @@ from torch.nn import functional
 
 import aliquot.remote.torch as remote
 from bench.lib.remote_programs import Transformer
+from tests.remote.channels import ServerProcess
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +135,30 @@ def test_a_program_with_control_flow_and_waits_is_cut_where_it_waits(device: tor
     compiled = torch.compile(function, backend="aliquot")
     for sign in (1, -1, 1):
         assert compiled(sign * torch.ones(2, device=device)).tolist() == [3.0 * sign] * 2
+
+
+SERVES = """
+from aliquot.remote.server import pytorch
+pytorch.prepare()
+"""
+WORKS = """
+import sys
+import torch
+from torch import nn
+import aliquot.remote.torch as remote
+from tests.remote.channels import ProcessChannel
+device = remote.attach(ProcessChannel(sys.argv[1], 1 << 28))
+model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Dropout(), nn.Linear(4, 2)).to(device)
+loss = nn.functional.cross_entropy(model(torch.ones(5, 3, device=device)), torch.arange(5, device=device) % 2)
+loss.backward()
+assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+remote.detach(device)
+"""
+
+
+@pytest.mark.parametrize("program", [SERVES, WORKS], ids=["serves", "works"])
+def test_the_compiler_is_not_loaded_for_who_does_not_compile(program: str, server: ServerProcess) -> None:
+    """It takes a second. A step of an optimizer loads it in any case."""
+    program += "import sys\nassert 'torch._dynamo' not in sys.modules\n"
+    done = subprocess.run([sys.executable, "-c", program, server.path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

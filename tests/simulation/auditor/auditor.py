@@ -201,7 +201,8 @@ class Auditor:
         """A lease may expire only when nobody has named it for its TTL, counted anew from each take-over."""
         now_us = self._world.loop.now_us
         called_us = self.wire.waits_since_us(story.tenant, story.key)
-        if called_us is not None and now_us - called_us > EXPIRY_SLACK_MS * 1000:
+        # While a disk stalls, somebody may ask between the decision and the moment at which it is durable.
+        if called_us is not None and self.decided_after_us - called_us > EXPIRY_SLACK_MS * 1000:
             return f"{story.lease_id} expires although a caller waits for it"
         if not story.ttl_ms:
             return f"{story.lease_id} is detached, but expires"

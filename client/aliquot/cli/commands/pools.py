@@ -40,8 +40,8 @@ class NoGpus(AliquotError):
 def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "State (journal, reservations, logs) stays in --state-dir; the next `up` finds the earlier leases.\n"
-        "A process that ends by itself is started again. Ctrl-C or `aliquot down` stops the pool; programs in leases run\n"
-        "on, as they do without an agent: `aliquot release` ends them before."
+        "A process that ends by itself is started again. Ctrl-C or `aliquot down` stops the pool; programs in leases\n"
+        "run on, as they do without an agent: `aliquot release` ends them before."
     )
     parser.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes (2)")
     parser.add_argument("--gpus", type=_count, default=4, metavar="N", help="GPUs of each (4)")

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from aliquot.remote import operators
+from aliquot.remote import hiding, operators
 from aliquot.remote.core.channel import Engine, EngineFactory
 from aliquot.remote.server.doorkeeper import Part
 from aliquot.remote.server.engine import Settings, engine_factory
@@ -20,6 +20,7 @@ _SIMULATED = "ALIQUOT_SIMGPU"
 def prepare() -> None:
     """Do what takes a second and is the same for every client: most of it PyTorch does when it first foresees."""
     operators.digest()
+    hiding.hide_pytorch()
     with torch.inference_mode():
         foreseen = torch.ones(1, 1, device="meta")
         torch.addmm(foreseen, foreseen, foreseen)

@@ -13,6 +13,7 @@ it was at that moment.
 
 from __future__ import annotations
 
+from aliquot.remote import hiding as _hiding
 from aliquot.remote.torch import autocast as _autocast
 from aliquot.remote.torch import backend as _backend
 from aliquot.remote.torch import overrides as _overrides
@@ -22,14 +23,14 @@ from aliquot.remote.torch import special as _special  # noqa: F401 - puts its op
 from aliquot.remote.torch.backend import attach, detach, session_of
 from aliquot.remote.torch.capture import Captured, capture
 from aliquot.remote.torch.errors import RemoteLinAlgError, RemoteOutOfMemoryError
-from aliquot.remote.torch.hiding import hide as _hide
 from aliquot.remote.torch.tensor import RemoteTensor
 from aliquot.remote.torch.weights import upload
 
 _backend.register()
 _overrides.register()
 _autocast.register()
-_hide("aliquot.remote")
+_hiding.hide("aliquot.remote")
+_hiding.hide_pytorch()
 
 __all__ = [
     "Captured",

@@ -20,9 +20,9 @@ from torch._dynamo.exc import RestartAnalysis
 from torch._dynamo.variables import builder
 
 from aliquot.remote.errors import RemoteError
+from aliquot.remote.hiding import hide
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.graphs import Sent
-from aliquot.remote.torch.hiding import hide
 from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.prediction import makes_no_statistics
 from aliquot.remote.torch.session import Session, naming
