@@ -6,8 +6,8 @@
 Real sessions over real gRPC, with a connection each, from other processes: a heartbeat every 5 s, and a delta when
 something changed. Once all nodes are READY, the coordinator's CPU and memory are measured while one launcher allocates
 and releases at a modest rate. With --storm the coordinator is then killed and started again on its journal, and all
-agents come back at once. With --identities all of it is done twice: the second time every node has joined, and proves
-its key in each session. The last line is one JSON object.
+agents come back at once. Every node has joined first, and proves its key in each session. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from bench.lib.pool import Agents, Process, channel_to, coordinator, percentile,
 _STORM_WITHIN_S = 180.0
 _STORM_WITHIN_S_EACH = 0.1
 """More of each agent beyond that: with keys, two cores that others use too may need so long."""
-_STORM_FIGURES = ("storm_until_all_ready_s", "storm_coordinator_cpu_s", "storm_agents_cpu_s")
 
 
 async def launch(address: str, arguments: argparse.Namespace, ca: Path | None) -> list[float]:
@@ -71,12 +70,12 @@ async def idle(process: Process, agents: Agents, seconds: float) -> dict[str, fl
     }
 
 
-async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bool) -> dict[str, object]:
+async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Start, connect, measure."""
     ca = certificate(folder) if arguments.tls else None
     flags = ["--journal", f"sqlite:{folder / 'agents.db'}", "--log-level", "error"]
     tls = ["--tls-cert", str(ca), "--tls-key", str(folder / "key.pem")] if ca else []
-    with coordinator(*flags, *tls, identities=identities) as process:
+    with coordinator(*flags, *tls) as process:
         address = here(process.address) if ca else process.address
         started = time.monotonic()
         agents = await Agents.start(
@@ -89,7 +88,6 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
             "--change-every",
             str(arguments.change_every),
             *(("--ca", str(ca)) if ca else ()),
-            *(("--identities", "--coordinator", address) if identities else ()),
             processes=arguments.processes,
         )
         try:
@@ -102,14 +100,13 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
             rss_mb = process.rss_mb()
             stormy: dict[str, float] = {}
             if arguments.storm:
-                stormy = await storm(process, agents, arguments, [*flags, *tls], identities=identities)
+                stormy = await storm(process, agents, arguments, [*flags, *tls])
         finally:
             await agents.stop()
         return {
             "agents": arguments.agents,
             "devices": arguments.agents * arguments.devices,
             "tls": bool(arguments.tls),
-            "identities": identities,
             **quiet,
             "cpu_cores_with_launcher": round(busy, 3),
             "launcher_leases_per_s": arguments.rate,
@@ -122,14 +119,12 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
         }
 
 
-async def storm(
-    process: Process, agents: Agents, arguments: argparse.Namespace, flags: list[str], *, identities: bool
-) -> dict[str, float]:
+async def storm(process: Process, agents: Agents, arguments: argparse.Namespace, flags: list[str]) -> dict[str, float]:
     """Kill the coordinator and start it again. Returns the cost until all agents are back and READY."""
     process.kill()
     before = (await agents.counts())["cpu_s"]
     began = time.monotonic()
-    with restarted(process.address, flags, identities=identities) as again:
+    with restarted(process.address, flags) as again:
         up_s, up_cpu_s = time.monotonic() - began, again.cpu_s()
         while (counts := await agents.counts())["ready"] < arguments.agents:
             if time.monotonic() - began > _STORM_WITHIN_S + _STORM_WITHIN_S_EACH * arguments.agents:
@@ -141,12 +136,6 @@ async def storm(
             "storm_coordinator_cpu_s": round(again.cpu_s() - up_cpu_s, 1),
             "storm_agents_cpu_s": round(counts["cpu_s"] - before, 1),
         }
-
-
-def ratios(proven: dict[str, object], plain: dict[str, object]) -> dict[str, float]:
-    """What identities cost in a storm, as a multiple of the same run without."""
-    pairs = {key: (float(str(proven[key])), float(str(plain[key]))) for key in _STORM_FIGURES if key in proven}
-    return {f"{key}_ratio": round(one / other, 2) for key, (one, other) in pairs.items() if other}
 
 
 def here(address: str) -> str:
@@ -189,7 +178,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=20, help="leases a second that the launcher takes and gives back")
     parser.add_argument("--processes", type=int, default=2, help="that the agents are spread over")
     parser.add_argument("--tls", action="store_true")
-    parser.add_argument("--identities", action="store_true", help="once without keys of nodes and once with, compared")
     parser.add_argument("--storm", action="store_true", help="kill the coordinator at the end, and have all come back")
     parser.add_argument("--json", action="store_true", help="only the JSON line")
     arguments = parser.parse_args()
@@ -197,13 +185,7 @@ def main() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder:
-        plain, proving = Path(folder) / "plain", Path(folder) / "proving"
-        plain.mkdir()
-        result = asyncio.run(measure(arguments, plain, identities=False))
-        if arguments.identities:
-            proving.mkdir()
-            proven = asyncio.run(measure(arguments, proving, identities=True))
-            result = {**proven, "without": result, **ratios(proven, result)}
+        result = asyncio.run(measure(arguments, Path(folder)))
     if not arguments.json:
         for key, value in result.items():
             print(f"{key:24} {value}")

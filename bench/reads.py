@@ -1,10 +1,12 @@
-"""How long a read takes beside work, and beside strangers who call on and on.
+"""How long a read takes beside work, and beside strangers and garbage that come on and on.
 
     python bench/reads.py --json
 
 A launcher asks for batches of 100 leases and ends them as fast as they are carried out; then, without it, 64 calls of
-somebody without a token that counts follow on one another. Meanwhile one lease is read every few milliseconds, by turns
-at this coordinator and at one that has nothing to do. The ratios of the two hold on a busy machine, too.
+somebody without a token that counts follow on one another; then 64 that are no calls: bytes that are no message, with a
+token and without, to methods of each kind, and names that are no method's. Meanwhile one lease is read every few
+milliseconds, by turns at this coordinator and at one that has nothing to do. The ratios of the two hold on a busy
+machine, too.
 
 | field | is | bar |
 |---|---|---|
@@ -13,6 +15,7 @@ at this coordinator and at one that has nothing to do. The ratios of the two hol
 | `work_changes_s` | leases begun or ended a second meanwhile | |
 | `strangers_p50_ms` … `strangers_p99_ratio` | the same beside strangers | 2 (p99) |
 | `strangers_refused_s` | of their calls, a second | |
+| `garbage_p50_ms` … `garbage_refused_s` | both of what is no call | 2 (p99) |
 
 The last line is one JSON object.
 """
@@ -22,6 +25,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -74,6 +78,36 @@ def call_in_vain(address: str, done: Synchronized[int]) -> None:
     async def run() -> None:
         async with grpc.aio.insecure_channel(address) as channel:
             await asyncio.gather(*(one(leases_pb2_grpc.LeaseServiceStub(channel)) for _ in range(AT_A_TIME)))
+
+    asyncio.run(run())
+
+
+_NO_MESSAGE = b"\x0a\xff\xff\xff\xff\x0f"
+_NO_CALLS = [
+    ("/aliquot.v1.LeaseService/Get", True),
+    ("/aliquot.v1.LeaseService/Watch", True),
+    ("/aliquot.v1.LeaseService/Nothing", True),
+    ("/aliquot.v1.AgentService/Session", False),
+    ("/aliquot.v1.AccessService/Login", False),
+    ("/grpc.health.v1.Health/Check", False),
+    ("/another.Service/Method", False),
+]
+
+
+def call_nothing(address: str, done: Synchronized[int]) -> None:
+    """What is no call, for ever. Counts refusals."""
+
+    async def one(channel: Any, path: str, *, known: bool) -> None:  # noqa: ANN401 - any bytes go
+        metadata = [("authorization", f"Bearer {ADMIN_TOKEN}")] if known else []
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await channel.unary_unary(path)(_NO_MESSAGE, metadata=metadata)
+            done.value += 1
+
+    async def run() -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            sent = itertools.islice(itertools.cycle(_NO_CALLS), AT_A_TIME)
+            await asyncio.gather(*(one(channel, path, known=known) for path, known in sent))
 
     asyncio.run(run())
 
@@ -142,9 +176,12 @@ def main() -> None:
         busy, idle = (Reader(pool.address, channel) for pool, channel in zip(pools, channels, strict=True))
         work = measure(busy, idle, launch, pools[0].address, options.seconds)
         strangers = measure(busy, idle, call_in_vain, pools[0].address, options.seconds)
-    found = {"work_changes_s": work.pop("per_s"), "strangers_refused_s": strangers.pop("per_s")}
-    found |= {f"work_{name}": value for name, value in work.items()}
-    found |= {f"strangers_{name}": value for name, value in strangers.items()}
+        garbage = measure(busy, idle, call_nothing, pools[0].address, options.seconds)
+    found = {"work_changes_s": work.pop("per_s")}
+    refused = {"strangers": strangers, "garbage": garbage}
+    found |= {f"{name}_refused_s": those.pop("per_s") for name, those in refused.items()}
+    for name, those in {"work": work, **refused}.items():
+        found |= {f"{name}_{figure}": value for figure, value in those.items()}
     found["load"] = round(os.getloadavg()[0], 1)
     if not options.json:
         for name, value in found.items():

@@ -1,4 +1,4 @@
-"""What an agent of the contract knows and says, with no GPU and no connection below it.
+"""What an agent of the contract knows and says, with no GPU and no connection of its own below it.
 
 Suites and benchmarks that need many agents, or odd ones, speak to a real coordinator themselves; what a node is made
 of, and how it answers what it is told to hold, is here, once.
@@ -6,16 +6,31 @@ of, and how it answers what it is told to hold, is here, once.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from aliquot.common.limits import GIB
+from aliquot.common.proof import NONCE_BYTES
 from aliquot.v1 import agent_pb2, types_pb2
+from tests import joining
 
 
 class PretendedNode:
     """A node of A100s that sets up and ends whatever it is told to, at once."""
 
-    __slots__ = ("boot_id", "clock_ms", "confirms", "name", "node_id", "reservations", "telemetry", "uuids")
+    __slots__ = (
+        "boot_id",
+        "clock_ms",
+        "confirms",
+        "key_pem",
+        "name",
+        "node_id",
+        "nonce",
+        "reservations",
+        "telemetry",
+        "uuids",
+    )
 
     def __init__(self, node_id: str, uuids: Sequence[str], *, name: str = "") -> None:
         self.node_id = node_id
@@ -23,6 +38,8 @@ class PretendedNode:
         self.uuids = uuids
         self.boot_id = f"boot-of-{node_id}"
         """Of the machine that it pretends to run on."""
+        self.key_pem = joining.key_of(node_id)
+        self.nonce = secrets.token_bytes(NONCE_BYTES)
         self.reservations: dict[str, agent_pb2.SliceReport] = {}
         """By slice: the last that was said of it. They outlive connections, as an agent's checkpoint does."""
         self.telemetry: types_pb2.DeviceTelemetry | None = None
@@ -31,6 +48,11 @@ class PretendedNode:
         """What its machine's clock shows; 0: it does not tell."""
         self.confirms = True
         """Whether it sets up what it is told to run."""
+
+    async def join(self, channel: Any) -> None:
+        """Bring its key, with an invite that it makes itself: the channel sends an operator's token."""
+        invite = await joining.invite(channel, self.node_id)
+        await joining.join(channel, invite, self.node_id, self.key_pem, name=self.name)
 
     def hello(self, leader_epoch: int = 0) -> agent_pb2.AgentMessage:
         """The first message of a session, from an agent that has last obeyed the leader of that epoch."""
@@ -42,8 +64,23 @@ class PretendedNode:
             agent_version="test",
             leader_epoch=leader_epoch,
             clock_ms=self.clock_ms,
+            nonce=self.nonce,
         )
         return agent_pb2.AgentMessage(hello=hello)
+
+    def proof(self, hello: agent_pb2.Hello, challenge: agent_pb2.Challenge) -> agent_pb2.Proof:
+        """What it answers to a challenge."""
+        return joining.prove(self.key_pem, hello, challenge)
+
+    async def shake_hands(self, call: Any, leader_epoch: int = 0) -> Any:
+        """Hello, and the proof where one is asked for. Returns Welcome as it came, or that the stream has ended."""
+        hello = self.hello(leader_epoch)
+        await call.write(hello)
+        answer = await call.read()
+        if isinstance(answer, agent_pb2.CoordinatorMessage) and answer.HasField("challenge"):
+            await call.write(agent_pb2.AgentMessage(proof=self.proof(hello.hello, answer.challenge)))
+            answer = await call.read()
+        return answer
 
     def snapshot(self, seq: int) -> agent_pb2.AgentMessage:
         """All there is to say."""

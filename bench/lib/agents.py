@@ -14,7 +14,6 @@ import gc
 import json
 import random
 import resource
-import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,10 @@ import grpc
 import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from aliquot.agent import node_certificate, node_key
 from aliquot.common.backoff import Backoff
 from aliquot.common.failures import failure_of
 from aliquot.common.limits import GIB
-from aliquot.common.proof import NONCE_BYTES, session_proof
-from aliquot.common.tokens import bearer
-from aliquot.v1 import agent_pb2, enrolment_pb2, enrolment_pb2_grpc, types_pb2
+from aliquot.v1 import agent_pb2, types_pb2
 from bench.lib.pool import channel_to
 from tests.pretended_node import PretendedNode, reports_message
 
@@ -66,7 +62,7 @@ class Fleet:
 class Agent(PretendedNode):
     """One session."""
 
-    __slots__ = ("_call", "_epoch", "_fleet", "_key", "_seq", "_turn")
+    __slots__ = ("_call", "_epoch", "_fleet", "_seq", "_turn")
 
     _GONE = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
     """What a call raises when the other side has ended it."""
@@ -77,7 +73,6 @@ class Agent(PretendedNode):
         )
         self.telemetry = types_pb2.DeviceTelemetry(gpu_utilisation_percent=0, memory_used_bytes=GIB)
         self._fleet = fleet
-        self._key = node_key.make_key() if fleet.arguments.identities else ""
         self._seq = 1
         self._epoch = 0
         self._call: Any = None
@@ -87,29 +82,14 @@ class Agent(PretendedNode):
         """Handshake and snapshot."""
         self._call = channel.stream_stream("/aliquot.v1.AgentService/Session")()
         greeting = self.hello()
-        if self._key:
-            greeting.hello.nonce = secrets.token_bytes(NONCE_BYTES)
         await self._send(greeting.SerializeToString())
         welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
         if welcome.HasField("challenge"):
-            hello, asked = greeting.hello, welcome.challenge
-            nonces = {"agent_nonce": hello.nonce, "coordinator_nonce": asked.nonce}
-            signed = session_proof(asked.pool_id, hello.node_id, hello.boot_id, **nonces)
-            public_key, signature = node_key.sign(self._key, signed)
-            proof = agent_pb2.Proof(public_key=public_key, signature=signature)
+            proof = self.proof(greeting.hello, welcome.challenge)
             await self._send(agent_pb2.AgentMessage(proof=proof).SerializeToString())
             welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
         self._epoch = welcome.welcome.session_epoch
         await self._describe()
-
-    async def join(self, channel: Any) -> None:  # noqa: ANN401 - as good as a channel
-        """Enrol its key, as an operator and then as its node."""
-        stub = enrolment_pb2_grpc.EnrolmentServiceStub(channel)
-        made = await stub.InviteNode(enrolment_pb2.InviteNodeRequest(node=self.node_id))
-        request = enrolment_pb2.JoinRequest(
-            node_id=self.node_id, request=node_certificate.request(self._key, self.node_id)
-        )
-        await stub.Join(request, metadata=(bearer(made.invite),))
 
     async def begin(self, channel: grpc.aio.Channel) -> None:
         """The first attempt to connect. If it is told to come back later, `stay` tries again."""
@@ -203,10 +183,9 @@ async def run(arguments: argparse.Namespace) -> None:
     """Connect all agents, report it, and go on until standard input ends."""
     fleet = Fleet(arguments)
     agents = [Agent(fleet, arguments.first + number) for number in range(arguments.agents)]
-    if arguments.identities:
-        async with channel_to(arguments.coordinator or arguments.address, fleet.ca) as channel:
-            for start in range(0, len(agents), 200):
-                await asyncio.gather(*(agent.join(channel) for agent in agents[start : start + 200]))
+    async with channel_to(arguments.coordinator or arguments.address, fleet.ca) as channel:
+        for start in range(0, len(agents), 200):
+            await asyncio.gather(*(agent.join(channel) for agent in agents[start : start + 200]))
     channels = [fleet.channel() for _ in range(arguments.channels or arguments.agents)]
     tasks = []
     for start in range(0, len(agents), 100):
@@ -254,7 +233,6 @@ def main() -> None:
     parser.add_argument("--heartbeat", type=float, default=5.0, help="seconds; 0: none")
     parser.add_argument("--change-every", type=float, default=30.0, help="seconds between two deltas of one agent")
     parser.add_argument("--ca", help="PEM file: connect with TLS")
-    parser.add_argument("--identities", action="store_true", help="each node joins with a key of its own first")
     parser.add_argument("--coordinator", default="", help="where they join, if not at the address")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

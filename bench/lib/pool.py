@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,17 +76,13 @@ class Process:
         self.popen.wait()
 
 
-def start_coordinator(*arguments: str, identities: bool = False, program: Sequence[str] = COORDINATOR) -> Process:
-    """Start one and wait until it serves. Agents without keys come in, unless `identities`."""
-    environment = {} if identities else {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
-    listening = ("--listen", "127.0.0.1:0", "--metrics-port", "0")
-    return _start(*program, *listening, *arguments, environment=environment)
+def start_coordinator(*arguments: str, program: Sequence[str] = COORDINATOR) -> Process:
+    """Start one and wait until it serves."""
+    return _start(*program, "--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments)
 
 
-def _start(*program: str, environment: Mapping[str, str] | None = None) -> Process:
-    popen = subprocess.Popen(
-        [sys.executable, *program], stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
-    )
+def _start(*program: str) -> Process:
+    popen = subprocess.Popen([sys.executable, *program], stdout=subprocess.PIPE, text=True)
     assert popen.stdout is not None
     deadline = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < deadline:
@@ -102,16 +97,16 @@ def _start(*program: str, environment: Mapping[str, str] | None = None) -> Proce
 
 
 @contextlib.contextmanager
-def coordinator(*arguments: str, identities: bool = False, program: Sequence[str] = COORDINATOR) -> Iterator[Process]:
+def coordinator(*arguments: str, program: Sequence[str] = COORDINATOR) -> Iterator[Process]:
     """A coordinator that is stopped at the end."""
-    with _stopped(start_coordinator(*arguments, identities=identities, program=program)) as process:
+    with _stopped(start_coordinator(*arguments, program=program)) as process:
         yield process
 
 
 @contextlib.contextmanager
-def restarted(address: str, arguments: Sequence[str], *, identities: bool = False) -> Iterator[Process]:
+def restarted(address: str, arguments: Sequence[str]) -> Iterator[Process]:
     """A coordinator at the address of one that was killed; it is stopped at the end."""
-    with _stopped(start_coordinator(*arguments, "--listen", address, identities=identities)) as process:
+    with _stopped(start_coordinator(*arguments, "--listen", address)) as process:
         yield process
 
 

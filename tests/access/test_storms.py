@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
@@ -20,7 +23,7 @@ from aliquot.coordinator.rpc.gate import Door
 from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
 from aliquot.v1 import access_pb2, leases_pb2, pool_pb2
 from tests.access.people import OWN, Person, a_stranger, introduce, watching
-from tests.coordinator.pool import allocation, eventually, reason_of, running
+from tests.coordinator.pool import Pool, allocation, eventually, reason_of, running
 from tests.manual_clock import ManualClock
 
 
@@ -164,11 +167,71 @@ def test_an_address_that_guesses_is_told_to_come_back_later_and_fills_no_record(
     assert door.refused("", "ipv4:10.0.0.1:4714", "WhoAmI", wrong) is wrong
 
 
-async def test_an_address_that_guesses_on_is_answered_late_and_nobody_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+NO_MESSAGE = b"\x0a\xff\xff\xff\xff\x0f"
+
+
+@contextlib.asynccontextmanager
+async def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pool]:
+    """Of an address two calls that come to nothing are answered at once, three are kept for an hour, and no more."""
     monkeypatch.setattr(gate, "_FAILURES", 2)
     monkeypatch.setattr(gate, "HELD_S", 3_600.0)
     monkeypatch.setattr(gate, "HELD_MAX", 3)
-    async with running(clock=ManualClock(1_700_000_000_000)) as pool, a_stranger(pool.coordinator.address) as stranger:
+    async with running(clock=ManualClock(1_700_000_000_000)) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize(
+    ("path", "known", "code"),
+    [
+        ("/aliquot.v1.LeaseService/Nothing", False, grpc.StatusCode.UNIMPLEMENTED),
+        ("/aliquot.v1.LeaseService/Nothing", True, grpc.StatusCode.UNIMPLEMENTED),
+        ("/another.Service/Method", False, grpc.StatusCode.UNIMPLEMENTED),
+        ("/grpc.health.v1.Health/Check", False, grpc.StatusCode.INVALID_ARGUMENT),
+        ("/aliquot.v1.AccessService/Login", False, grpc.StatusCode.INVALID_ARGUMENT),
+        ("/aliquot.v1.AgentService/Session", False, grpc.StatusCode.INVALID_ARGUMENT),
+        ("/aliquot.v1.LeaseService/Get", True, grpc.StatusCode.INVALID_ARGUMENT),
+        ("/aliquot.v1.LeaseService/Watch", True, grpc.StatusCode.INVALID_ARGUMENT),
+        ("/aliquot.v1.LeaseService/KeepAlive", True, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_who_sends_what_is_no_call_again_and_again_is_answered_late_and_nobody_else_is(
+    path: str, known: bool, code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with few_are_kept(monkeypatch) as pool, grpc.aio.insecure_channel(pool.coordinator.address) as own:
+        channel: Any = pool.channel if known else own
+        calls = [asyncio.ensure_future(channel.unary_unary(path)(NO_MESSAGE)) for _ in range(2 + 3 + 4)]
+        await eventually(lambda: sum(call.done() for call in calls) == 2 + 4, "the others are kept")
+        assert {call.exception().code() for call in calls if call.done()} == {code}
+        await pool.nodes.ListNodes(pool_pb2.ListNodesRequest())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) <= 2
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_what_is_kept_of_large_messages_that_are_none_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with few_are_kept(monkeypatch) as pool:
+        channel: Any = pool.channel
+
+        def sent(size_bytes: int) -> Any:
+            raw = NO_MESSAGE + bytes(size_bytes)
+            return asyncio.ensure_future(channel.unary_unary("/aliquot.v1.LeaseService/Get")(raw))
+
+        await asyncio.gather(sent(0), sent(0), return_exceptions=True)
+        too_large = sent(3 * gate._HELD_BYTES)
+        await asyncio.wait([too_large])
+        large = sent(2 * gate._HELD_BYTES)
+        one_more = sent(0)
+        await asyncio.wait([large, one_more], return_when=asyncio.FIRST_COMPLETED)
+        assert sum(call.done() for call in (large, one_more)) == 1, "there is room for either"
+        large.cancel()
+        one_more.cancel()
+        await asyncio.gather(large, one_more, return_exceptions=True)
+
+
+async def test_an_address_that_guesses_on_is_answered_late_and_nobody_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with few_are_kept(monkeypatch) as pool, a_stranger(pool.coordinator.address) as stranger:
         guesses = [asyncio.ensure_future(stranger.List(leases_pb2.ListRequest())) for _ in range(2 + 3 + 4)]
         await eventually(lambda: sum(guess.done() for guess in guesses) == 2 + 4, "the others are kept")
         await pool.nodes.ListNodes(pool_pb2.ListNodesRequest())

@@ -13,15 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from aliquot import simgpu
 from aliquot.agent.disk.checkpoint import StoredLease
 from aliquot.agent.disk.durable import read_record
+from aliquot.agent.joining import join
 from aliquot.agent.processes.cgroups import BASE_NAME
 from aliquot.agent.processes.proc import alive, cgroup_of
+from aliquot.agent.settings import Settings
+from aliquot.common.connection_string import ConnectionString
 from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.v1 import agent_pb2, local_pb2
+from tests import joining
 from tests.agent import localclient
+from tests.identity import insecure_channel
 
 GIB = 1 << 30
 SECRET = "the-secret-of-this-lease"
@@ -119,6 +126,15 @@ class Node:
 
     def base_environment(self) -> dict[str, str]:
         return {**os.environ, **simgpu.environment(self.scenario_path), "PYTHONPATH": ""} | self.environment
+
+    async def join(self, coordinator: str, name: str = "test-node") -> None:
+        """Let it into this coordinator's pool, by an invite, as `aliquot-agent join` does. Its id follows from its
+        devices.
+        """
+        settings = Settings(state_dir=self.state_dir, node_name=name)
+        async with insecure_channel(coordinator) as channel:
+            invite = await joining.invite(channel, name)
+        await join(settings, ConnectionString((coordinator,), invite, node=name), lambda: _listed(self.uuids))
 
     def start(self, coordinator: str, *flags: str, program: tuple[str, ...] = ()) -> None:
         """Start the agent; returns when its socket answers. No coordinator: those of the pool that it has joined."""
@@ -297,6 +313,12 @@ class Node:
                 with contextlib.suppress(OSError):
                     (leaf / "cgroup.kill").write_text("1")
             until(lambda base=base: _removed(base), f"{base} is removed")  # type: ignore[misc]
+
+
+def _listed(uuids: Sequence[str]) -> Any:
+    """A driver that says which devices there are, and no more: no library of one is loaded in this process."""
+    devices = [SimpleNamespace(physical_uuid=uuid) for uuid in uuids]
+    return SimpleNamespace(open=lambda: None, discover=lambda: SimpleNamespace(devices=devices), close=lambda: None)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

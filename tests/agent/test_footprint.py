@@ -10,7 +10,7 @@ from aliquot.common.connection_string import ConnectionString
 from tests.agent.conftest import node
 from tests.agent.harness import Node
 from tests.coordinator.pool import eventually, running
-from tests.enrolment.keyed import invite, strict
+from tests.enrolment.keyed import invite
 from tests.enrolment.test_joining import run_join
 
 __all__ = ["node"]
@@ -60,7 +60,7 @@ sys.exit(main(sys.argv[1:]))
 async def test_an_agent_that_has_joined_loads_nothing_that_it_does_not_use_all_the_time(node: Node) -> None:
     told = node.directory / "modules.json"
     node.environment["MODULES"] = str(told)
-    async with running(strict()) as pool:
+    async with running() as pool:
         string = ConnectionString((pool.address,), await invite(pool, "gpu-07"), node="gpu-07").encode()
         assert (await run_join(node, string, "--node-name", "gpu-07"))[0] == 0
         await asyncio.to_thread(node.start, "", "--node-name", "gpu-07", program=("-c", TELLING))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.agent.disk.membership import RECORD
 from aliquot.client import (
     AsyncPool,
     DeviceDeclaration,
@@ -90,6 +91,8 @@ async def leading(version: Version, journal: str, listen: str = "127.0.0.1:0") -
 
 async def agent(version: Version, node: Node, address: str) -> None:
     """Start that version's agent on the node, in the place of the one that was stopped."""
+    if not (node.state_dir / RECORD).exists():
+        await node.join(address)
     node.environment.update(version.environment)
     await asyncio.to_thread(node.start, address)
 

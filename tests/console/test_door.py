@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from aliquot.common.errors import ConfigError
 from aliquot.console import door
-from aliquot.console.connections import HEAD_BYTES_MAX, Entrance
+from aliquot.console.connections import HEAD_BYTES_MAX, Entrance, protocol
 from aliquot.console.door import BODY_BYTES_MAX
 from aliquot.console.settings import Settings, TlsSettings, parse_settings
 from tests.console.conftest import Site, served
@@ -169,6 +172,30 @@ async def test_all_bodies_together_are_bounded(site: Site, monkeypatch: pytest.M
     async with site.browse("user") as http:
         refused = await http.post("/leases:explain", content=b" " * 100_001)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+
+
+async def test_the_head_and_the_body_of_an_answer_are_sent_together(site: Site) -> None:
+    sent: list[bytes] = []
+
+    class Wire(asyncio.Transport):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            sent.append(bytes(data))
+
+        def is_closing(self) -> bool:
+            return False
+
+        def close(self) -> None:
+            """Nothing is behind it."""
+
+    made: Any = protocol(Entrance())
+    config = uvicorn.Config(site.app, http=made, log_config=None)
+    config.load()
+    connection = made(config=config, server_state=ServerState(), app_state={})
+    connection.connection_made(Wire())
+    connection.data_received(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await eventually(lambda: bool(sent), "it is answered")
+    assert (sent[0][:15], sent[0][-15:]) == (b"HTTP/1.1 200 OK", b'{"status":"ok"}')
+    connection.connection_lost(None)
 
 
 def test_connections_of_one_address_leave_room_for_others() -> None:

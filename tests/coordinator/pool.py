@@ -18,7 +18,7 @@ from aliquot.common.duration import DurationMs
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
-from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
+from aliquot.coordinator.settings.config import LimitSettings, Settings
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
@@ -85,7 +85,6 @@ def allocation(gpu: str = "1", **fields: Any) -> leases_pb2.AllocateRequest:
 def settings_for(journal: str = "memory:", **fields: Any) -> Settings:
     fields.setdefault("metrics_port", -1)
     fields.setdefault("access", access())
-    fields.setdefault("agents", AgentSettings(unenrolled=True))
     fields.setdefault("limits", LimitSettings())
     fields.setdefault("clock_skew_max", DurationMs(0))  # tests set their clocks as they like
     return Settings(listen="127.0.0.1:0", journal=journal, **fields)
@@ -188,7 +187,7 @@ def retry_after_ms(error: grpc.aio.AioRpcError) -> int:
 
 
 class Agent(PretendedNode):
-    """An agent that speaks the protocol, as far as a test tells it to."""
+    """An agent that speaks the protocol, as far as a test tells it to. It joins the pool before it first connects."""
 
     def __init__(self, address: str, node_id: str, *, name: str = "", uuids: tuple[str, ...] = ()) -> None:
         super().__init__(node_id, uuids or (f"GPU-{node_id}-0",), name=name)
@@ -199,16 +198,20 @@ class Agent(PretendedNode):
         self.welcome = agent_pb2.Welcome()
         self.delta_seq = 0
         self.ended: grpc.aio.AioRpcError | None = None
+        self.joined = False
         self._channel = insecure_channel(address)
         self._call: Any = None
         self._reader: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         """Shake hands and describe the node. Raises what the coordinator refused with."""
+        if not self.joined:
+            await self.join(self._channel)
+            self.joined = True
         self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Session()
-        await self._call.write(self.hello(self.welcome.leader_epoch))
-        answer = await self._call.read()
+        answer = await self.shake_hands(self._call, self.welcome.leader_epoch)
         assert answer is not grpc.aio.EOF
+        assert answer.HasField("welcome")
         self.welcome = answer.welcome
         await self.listen()
 

@@ -14,9 +14,7 @@ from tests.identity import ADMIN_TOKEN_VARIABLE
 
 _READY_WITHIN_S = 60
 PROGRAM = ("-m", "aliquot.coordinator")
-UNENROLLED = {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
-"""Agents without keys come in: most suites are not about who they are."""
-UNKNOWN_BEFORE = (*UNENROLLED, ADMIN_TOKEN_VARIABLE)
+UNKNOWN_BEFORE = (ADMIN_TOKEN_VARIABLE,)
 """Settings that versions before there were identities refuse to start with."""
 
 
@@ -45,7 +43,7 @@ class Running:
 
 def _inherited(older: bool) -> dict[str, str]:
     if not older:
-        return {**os.environ, **UNENROLLED}
+        return dict(os.environ)
     return {name: value for name, value in os.environ.items() if name not in UNKNOWN_BEFORE}
 
 

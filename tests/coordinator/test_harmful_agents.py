@@ -24,12 +24,32 @@ HUGE = (1 << 64) - 1
 ENDLESS = b"\xff" * 100_000
 
 
-async def session(pool: Pool) -> Any:
+class Encoded:
+    """A session of bytes, for a node that greets in messages."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def write(self, message: agent_pb2.AgentMessage) -> None:
+        await self._call.write(message.SerializeToString())
+
+    async def read(self) -> agent_pb2.CoordinatorMessage:
+        return agent_pb2.CoordinatorMessage.FromString(await self._call.read())
+
+
+async def greeted(channel: Any, speaker: Agent) -> tuple[Any, agent_pb2.Welcome]:
+    """A session of bytes of a node that has joined."""
+    await speaker.join(channel)
+    call: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()
+    answer = await speaker.shake_hands(Encoded(call))
+    assert answer.HasField("welcome")
+    return call, answer.welcome
+
+
+async def session(pool: Pool, speaker: Agent | None = None) -> Any:
     """A raw session of node n1 that has been greeted and has registered."""
-    speaker = Agent(pool.address, "n1")
-    call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
-    await call.write(speaker.hello().SerializeToString())
-    assert agent_pb2.CoordinatorMessage.FromString(await call.read()).HasField("welcome")
+    speaker = speaker or Agent(pool.address, "n1")
+    call, _ = await greeted(pool.channel, speaker)
     await call.write(speaker.snapshot(1).SerializeToString())
     await ready(pool)
     return call
@@ -82,7 +102,9 @@ async def test_what_can_not_be_meant_ends_its_session_with_one_line(
 async def test_who_is_refused_while_it_is_written_to_hears_why(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as pool:
         for number in range(30):
-            hello = Agent(pool.address, f"n{number}").hello().SerializeToString()
+            speaker = Agent(pool.address, f"n{number}")
+            await speaker.join(pool.channel)
+            hello = speaker.hello().SerializeToString()
             open_session: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")
             call = open_session(iter([hello, b"\xff\xff"]))
             assert (await refusal_of(call)).code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -210,9 +232,8 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
         insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
     ):
         speaker = Agent(pool.address, "n1")
-        call: Any = own.stream_stream("/aliquot.v1.AgentService/Session")()
-        await call.write(speaker.hello().SerializeToString())
-        epoch = agent_pb2.CoordinatorMessage.FromString(await call.read()).welcome.session_epoch
+        call, welcome = await greeted(own, speaker)
+        epoch = welcome.session_epoch
         await call.write(speaker.snapshot(1).SerializeToString())
         await ready(pool)
         kept = pool.leading.roster.get("n1")
@@ -239,11 +260,7 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
 async def test_an_agent_whose_devices_change_without_end_is_held_back() -> None:
     async with running() as pool:
         speaker = Agent(pool.address, "n1", uuids=tuple(f"GPU-n1-{number}" for number in range(256)))
-        call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
-        await call.write(speaker.hello().SerializeToString())
-        await call.read()
-        await call.write(speaker.snapshot(1).SerializeToString())
-        await ready(pool)
+        call = await session(pool, speaker)
 
         async def change_for_ever() -> None:
             for number in count():
@@ -291,6 +308,7 @@ async def test_texts_of_agents_move_no_cursor() -> None:
 async def test_an_id_that_no_node_has_is_refused(node_id: str) -> None:
     async with running() as pool:
         agent = Agent(pool.address, node_id, name="n1")
+        agent.joined = True  # as it says; nobody asks for its key
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await agent.connect()
         assert fields_of(refusal.value) == ["hello.node_id"]

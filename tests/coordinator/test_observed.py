@@ -106,7 +106,7 @@ async def _forgotten(pool: Pool, lease_id: str) -> bool:
 
 
 async def test_what_was_measured_before_a_slice_was_confirmed_counts_since_nothing_changes_about_an_idle_one() -> None:
-    often = AgentSettings(use_looked_at_every=DurationMs(50), idle_window=DurationMs(100), unenrolled=True)
+    often = AgentSettings(use_looked_at_every=DurationMs(50), idle_window=DurationMs(100))
     async with running(settings_for(agents=often)) as pool:
         agent = MeasuringAgent(pool.address, "n1")
         agent.confirms = False

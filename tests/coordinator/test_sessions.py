@@ -379,6 +379,10 @@ async def test_what_was_written_off_and_forgotten_is_stopped_when_its_node_retur
                 held.lease_id = "l-0000000000000"
                 agent.reservations[slice_id] = held
             agent.desired.clear()
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await agent.connect()
+            assert reason_of(refusal.value) == "NOT_ENROLLED", "its key was forgotten with it"
+            agent.joined = False
             await agent.connect()
             await ready(pool)
             await eventually(lambda: any(each.full for each in agent.desired), "a full desired state")

@@ -96,6 +96,7 @@ async def test_agents_and_coordinators_are_stopped_in_any_order_and_what_runs_ru
     coordinator = Coordinator(tmp_path / "journal.db")
     try:
         await coordinator.start()
+        await node.join(coordinator.address)
         await asyncio.to_thread(node.start, coordinator.address)
         async with sdk(coordinator.address) as pool:
             await eventually(lambda: ready(pool), "the node is ready")

@@ -50,6 +50,7 @@ async def pool_with(node: Node, *, rest_ms: int = 100) -> AsyncIterator[Pool]:
     """A pool of this node, whose coordinator does not wait long before it has cards cut."""
     settings = settings_for(mig=MigSettings(patience=DurationMs(100), rest=DurationMs(rest_ms)))
     async with running(settings) as pool:
+        await node.join(pool.address)
         await asyncio.to_thread(node.start, pool.address)
         await eventually(lambda: _ready(pool), "the node is ready")
         yield pool

@@ -34,7 +34,7 @@ from aliquot.v1 import (
 from tests.agent.conftest import node
 from tests.agent.harness import Node
 from tests.coordinator.pool import Pool, agents, eventually, reason_of, running
-from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined, strict
+from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined
 from tests.identity import ADMIN_TOKEN
 from tests.manual_clock import ManualClock
 
@@ -50,7 +50,7 @@ async def refused(pool: Pool, token: str, node_id: str, key_pem: str, name: str 
 
 
 async def test_an_invite_is_good_once_and_the_same_key_may_ask_again() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         token = await invite(pool, "n1")
         first = await join(pool, token, "n1", KEY)
         again = await join(pool, token, "n1", KEY)  # its answer was lost
@@ -62,7 +62,7 @@ async def test_an_invite_is_good_once_and_the_same_key_may_ask_again() -> None:
 
 
 async def test_an_invite_is_for_its_node_by_id_or_by_name() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         token = await invite(pool, "gpu-07")
         error = await refused(pool, token, "n-8", KEY, name="gpu-08")
         assert reason_of(error) == "INVITE_FOR_ANOTHER_NODE"
@@ -71,7 +71,7 @@ async def test_an_invite_is_for_its_node_by_id_or_by_name() -> None:
 
 
 async def test_a_name_does_not_take_the_id_of_a_node_that_is_called_otherwise() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         victim = await joined(pool, "n-8", name="gpu-08")
         async with agents(victim):
             token = await invite(pool, "gpu-07")
@@ -84,7 +84,7 @@ async def test_a_name_does_not_take_the_id_of_a_node_that_is_called_otherwise() 
 
 async def test_a_late_invite_says_that_it_is_late_and_a_day_later_nothing() -> None:
     clock = ManualClock(1_800_000_000_000)
-    async with running(strict(), clock=clock) as pool:
+    async with running(clock=clock) as pool:
         token = await invite(pool, "n1", ttl_ms=HOUR_MS)
         clock.advance(HOUR_MS)
         error = await refused(pool, token, "n1", KEY)
@@ -97,7 +97,7 @@ async def test_a_late_invite_says_that_it_is_late_and_a_day_later_nothing() -> N
 
 
 async def test_an_invite_of_another_pool_or_a_wrong_one_is_refused() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         token = await invite(pool, "n1")
         wrong = token[:-1] + ("0" if token[-1] != "0" else "1")
         _, foreign = make_invite(bytes(range(38)))
@@ -107,7 +107,7 @@ async def test_an_invite_of_another_pool_or_a_wrong_one_is_refused() -> None:
 
 
 async def test_an_invite_opens_nothing_else() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         metadata = (bearer(await invite(pool, "n1")),)
         async with grpc.aio.insecure_channel(pool.address) as channel:
             calls = [
@@ -129,13 +129,13 @@ def inviting(channel: grpc.aio.Channel) -> Any:
 
 
 async def test_a_token_of_a_person_does_not_join() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         assert (await refused(pool, ADMIN_TOKEN, "n1", KEY)).code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x30\x00", b"x" * 100, b"x" * 20_000])
 async def test_a_request_that_its_key_has_not_signed_is_refused(wrong: bytes) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         token = await invite(pool, "n1")
         signed = node_certificate.request(KEY, "n1")
         changed = signed[:-1] + bytes([signed[-1] ^ 1])
@@ -151,11 +151,11 @@ async def test_a_request_that_its_key_has_not_signed_is_refused(wrong: bytes) ->
 async def test_what_was_begun_before_a_failover_goes_on_after_it() -> None:
     """The invite and the key are in the journal; the authority follows from its secret."""
     journal = MemoryJournal()
-    async with running(strict(), journal=journal) as pool:
+    async with running(journal=journal) as pool:
         token = await invite(pool, "n1")
         early = await joined(pool, "n2")
         before = await join(pool, await invite(pool, "n3"), "n3", OTHER_KEY)
-    async with running(strict(), journal=journal) as pool:
+    async with running(journal=journal) as pool:
         answer = await join(pool, token, "n1", KEY)
         assert answer.authorities_pem == before.authorities_pem
         assert answer.pool_id == before.pool_id
@@ -165,7 +165,7 @@ async def test_what_was_begun_before_a_failover_goes_on_after_it() -> None:
 
 
 async def test_who_invited_and_who_joined_is_on_record() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         await joined(pool, "n1")
         audited = await access_pb2_grpc.AccessServiceStub(pool.channel).ListAudit(access_pb2.ListAuditRequest())
         assert [(entry.action, entry.subject) for entry in audited.entries[:2]] == [
@@ -194,7 +194,7 @@ async def run_join(node: Node, string: str, *flags: str) -> tuple[int, str]:
 
 
 async def test_one_command_lets_a_node_join_and_its_agent_needs_no_more(node: Node) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         name = "gpu-07"
         token = await invite(pool, name)
         string = ConnectionString((pool.address,), token, node=name).encode()
@@ -228,7 +228,7 @@ async def test_one_command_lets_a_node_join_and_its_agent_needs_no_more(node: No
 
 
 async def test_a_string_that_does_not_fit_is_refused_with_what_to_do(node: Node) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         address = pool.address
         token = await invite(pool, "gpu-07")
         for string, says in (
@@ -246,7 +246,7 @@ async def test_a_string_that_does_not_fit_is_refused_with_what_to_do(node: Node)
 
 
 async def test_state_that_others_could_change_is_refused_with_the_command_that_mends_it(node: Node) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         string = ConnectionString((pool.address,), await invite(pool, "gpu-07"), node="gpu-07").encode()
         code, said = await run_join(node, string, "--node-name", "gpu-07")
         assert code == 0, said
@@ -282,7 +282,7 @@ class Asking(agent_pb2_grpc.AgentServiceServicer):
 
 
 async def test_an_agent_signs_for_its_own_pool_only(node: Node) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         string = ConnectionString((pool.address,), await invite(pool, "gpu-07"), node="gpu-07").encode()
         code, said = await run_join(node, string, "--node-name", "gpu-07")
         assert code == 0, said

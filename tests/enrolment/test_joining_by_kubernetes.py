@@ -16,8 +16,8 @@ from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import access_pb2, access_pb2_grpc
 from tests.agent.conftest import node
 from tests.agent.harness import Node
-from tests.coordinator.pool import Pool, eventually, reason_of, running
-from tests.enrolment.keyed import invite, join, strict
+from tests.coordinator.pool import Pool, eventually, reason_of, running, settings_for
+from tests.enrolment.keyed import invite, join
 from tests.identity import access
 from tests.logins.api_server import ApiServer, api_server
 
@@ -34,7 +34,7 @@ def cluster() -> Iterator[ApiServer]:
 def settings_of(cluster: ApiServer, folder: Path, *rules: PodRule) -> Settings:
     (folder / "own").write_text(cluster.own_token + "\n")
     pods = PodSettings(nodes=("gpus/agent",), rules=rules, api=cluster.url, token_file=folder / "own")
-    return strict(access=access(pods=pods))
+    return settings_for(access=access(pods=pods))
 
 
 async def invited(pool: Pool, token: str) -> str:
@@ -83,7 +83,7 @@ async def test_an_agent_joins_by_itself_when_its_token_comes(cluster: ApiServer,
 
 async def test_an_invite_that_comes_later_is_read_as_well(node: Node, tmp_path: Path) -> None:
     file = tmp_path / "invite"
-    async with running(strict()) as pool:
+    async with running() as pool:
         node.environment |= {"ALIQUOT_AGENT_JOIN_FILE": str(file)}
         await asyncio.to_thread(node.start, "", "--node-name", "gpu-7")
         file.write_text(ConnectionString((pool.address,), await invite(pool, "gpu-7"), node="gpu-7").encode())

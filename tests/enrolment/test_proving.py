@@ -10,12 +10,20 @@ import pytest
 
 from aliquot.agent import node_key
 from aliquot.common.proof import session_proof
-from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import agent_pb2, enrolment_pb2, leases_pb2
-from tests.coordinator.pool import Agent, agents, eventually, reason_of, running, settings_for
-from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined, prove, strict
+from tests.coordinator.pool import Agent, agents, eventually, reason_of, running
+from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined
+from tests.joining import prove
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
+
+
+class Keyless(KeyedAgent):
+    """Says only who it is."""
+
+    def __init__(self, address: str, node_id: str) -> None:
+        super().__init__(address, node_id)
+        self.nonce = b""
 
 
 async def refused(agent: Agent) -> grpc.aio.AioRpcError:
@@ -30,7 +38,7 @@ async def refused(agent: Agent) -> grpc.aio.AioRpcError:
 
 
 async def test_a_node_that_has_joined_is_believed_and_holds_leases() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         agent = await joined(pool, "n1")
         async with agents(agent):
             lease = await pool.allocate("0.5", wait_until=ACTIVE)
@@ -38,33 +46,25 @@ async def test_a_node_that_has_joined_is_believed_and_holds_leases() -> None:
 
 
 async def test_a_stranger_is_refused_and_told_what_lets_it_in() -> None:
-    async with running(strict()) as pool:
-        for stranger in (Agent(pool.address, "n1"), KeyedAgent(pool.address, "n1")):
+    async with running() as pool:
+        for stranger in (Keyless(pool.address, "n1"), KeyedAgent(pool.address, "n1")):
             error = await refused(stranger)
             assert reason_of(error) == "NOT_ENROLLED"
             assert "aliquot node invite n1" in str(error.trailing_metadata())
         assert not pool.coordinator.view.nodes
 
 
-async def test_an_older_agent_of_a_node_that_has_joined_is_refused() -> None:
-    for unenrolled in (False, True):
-        async with running(settings_for(agents=AgentSettings(unenrolled=unenrolled))) as pool:
-            await joined(pool, "n1")
-            assert reason_of(await refused(Agent(pool.address, "n1"))) == "NOT_ENROLLED"
-
-
-async def test_a_pool_of_before_keys_goes_on_with_one_setting_while_its_nodes_join() -> None:
-    async with running(settings_for(agents=AgentSettings(unenrolled=True))) as pool:
-        old, new = Agent(pool.address, "n1"), await joined(pool, "n2")
-        async with agents(old, new):
-            assert {node.state.name for node in pool.coordinator.view.nodes.values()} == {"READY"}
-            # Its turn: as soon as it has joined, nobody speaks for it without the key.
-            await join(pool, await invite(pool, "n1"), "n1", node_key.make_key())
-            await eventually(lambda: old.ended, "the session without a key has ended")
+async def test_an_agent_that_shows_no_key_is_refused_also_where_its_node_has_joined() -> None:
+    async with running() as pool:
+        agent = await joined(pool, "n1")
+        async with agents(agent):
+            error = await refused(Keyless(pool.address, "n1"))
+            assert reason_of(error) == "NOT_ENROLLED"
+            assert agent.ended is None
 
 
 async def test_a_key_of_another_node_is_refused_and_named() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         other = await joined(pool, "n2")
         await joined(pool, "n1")
         thief = KeyedAgent(pool.address, "n1", key_pem=other.key_pem)
@@ -75,7 +75,7 @@ async def test_a_key_of_another_node_is_refused_and_named() -> None:
 
 async def test_a_stolen_certificate_without_its_key_opens_nothing() -> None:
     """The certificate travels, the key does not: who has only that signs with something else."""
-    async with running(strict()) as pool:
+    async with running() as pool:
         agent = await joined(pool, "n1")
         thief = KeyedAgent(pool.address, "n1")
         thief.proof = lambda hello, challenge: agent_pb2.Proof(  # type: ignore[method-assign]
@@ -86,7 +86,7 @@ async def test_a_stolen_certificate_without_its_key_opens_nothing() -> None:
 
 
 async def test_another_join_takes_the_place_of_the_key_and_ends_the_session_of_the_old_one() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         old = await joined(pool, "n1")
         async with agents(old):
             new = await joined(pool, "n1")
@@ -99,7 +99,7 @@ async def test_another_join_takes_the_place_of_the_key_and_ends_the_session_of_t
 
 
 async def test_a_cloned_machine_has_the_key_and_is_kept_out_while_the_first_is_heard() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         first = await joined(pool, "n1")
         async with agents(first):
             clone = KeyedAgent(pool.address, "n1", key_pem=first.key_pem)
@@ -112,7 +112,7 @@ async def test_a_cloned_machine_has_the_key_and_is_kept_out_while_the_first_is_h
 
 
 async def test_a_node_that_is_taken_out_hears_it_within_a_second_and_can_be_taken_in_again() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         agent = await joined(pool, "n1")
         async with agents(agent):
             await enrolment(pool).DisenrolNode(enrolment_pb2.DisenrolNodeRequest(node="n1"))
@@ -150,7 +150,7 @@ class Remembering(KeyedAgent):
 
 
 async def test_a_proof_is_good_for_its_own_session_only() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         honest = Remembering(pool.address, "n1")
         await join(pool, await invite(pool, "n1"), "n1", honest.key_pem)
         async with agents(honest):
@@ -163,7 +163,7 @@ async def test_a_proof_is_good_for_its_own_session_only() -> None:
 
 @pytest.mark.parametrize("what", ["node", "boot", "nonce", "pool", "order", "nothing", "garbage"])
 async def test_a_proof_of_anything_else_is_refused(what: str) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         agent = await joined(pool, "n1")
         right = agent.proof
 
@@ -192,7 +192,7 @@ async def test_a_proof_of_anything_else_is_refused(what: str) -> None:
 
 
 async def test_something_else_than_a_proof_is_refused() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         agent = await joined(pool, "n1")
         call: Any = agent._channel.stream_stream(
             "/aliquot.v1.AgentService/Session", agent_pb2.AgentMessage.SerializeToString

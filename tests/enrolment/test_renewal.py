@@ -23,7 +23,7 @@ from aliquot.v1 import agent_pb2
 from tests.agent.conftest import node
 from tests.agent.harness import Node
 from tests.coordinator.pool import agents, eventually, reason_of, running
-from tests.enrolment.keyed import invite, joined, strict
+from tests.enrolment.keyed import invite, joined
 from tests.enrolment.test_joining import run_join
 
 __all__ = ["node"]
@@ -71,7 +71,7 @@ def test_one_that_is_over_is_due_at_once(days: int) -> None:
 
 
 async def test_a_session_renews_for_its_own_key_only() -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         agent = await joined(pool, "n1")
         async with agents(agent):
             await agent.ask_for_certificate(node_certificate.request(agent.key_pem, "whatever it says"))
@@ -86,7 +86,7 @@ async def test_a_session_renews_for_its_own_key_only() -> None:
 
 
 async def test_an_agent_whose_certificate_is_long_over_comes_back_and_renews_it(node: Node) -> None:
-    async with running(strict()) as pool:
+    async with running() as pool:
         string = ConnectionString((pool.address,), await invite(pool, "gpu-07"), node="gpu-07").encode()
         code, said = await run_join(node, string, "--node-name", "gpu-07")
         assert code == 0, said

@@ -134,10 +134,7 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def place(folder: Path, *flags: str) -> AsyncIterator[Place]:
-    env = {
-        "ALIQUOT_COORDINATOR_ACCESS_DIR": str(folder / "access"),
-        "ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "false",
-    }
+    env = {"ALIQUOT_COORDINATOR_ACCESS_DIR": str(folder / "access")}
     async with serving("--listen", "0.0.0.0:0", "--journal", "memory:", *flags, env=env) as process:
         yield Place(process, folder)
 

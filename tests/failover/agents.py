@@ -21,7 +21,7 @@ from aliquot.agent.connection import CHANNEL_OPTIONS, SessionEnded, connect, end
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
-from tests.identity import insecure_channel
+from tests.identity import insecure_channel, with_token
 from tests.pretended_node import PretendedNode, reports_message
 
 WHOLE_MILLI = 1000
@@ -44,6 +44,8 @@ class Agent(PretendedNode):
         self._addresses = Addresses(addresses)
         self._backoff = Backoff(random=random.Random(number))
         self._seq = 0
+        self._unknown = False
+        """It was refused because its node has not joined."""
         self.leader_epoch = 0
         self.welcomed_at = 0.0
         """When the leader of that epoch first answered, monotonic."""
@@ -57,7 +59,8 @@ class Agent(PretendedNode):
     def _channel(self, address: str) -> Any:
         if not self.ca_pem:
             return insecure_channel(address, options=_OPTIONS)
-        return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca_pem), options=_OPTIONS)
+        credentials = grpc.ssl_channel_credentials(self.ca_pem)
+        return with_token(grpc.aio.secure_channel(address, credentials, options=_OPTIONS))
 
     async def run(self) -> None:
         """Connect, talk, connect again, until cancelled."""
@@ -67,6 +70,8 @@ class Agent(PretendedNode):
             try:
                 async with self._channel(address) as channel:
                     await connect(channel)
+                    if self._unknown:
+                        await self.join(channel)
                     await self._session(channel, address)
             except SessionEnded as error:
                 ended = error
@@ -74,6 +79,7 @@ class Agent(PretendedNode):
                 ended = ending_of_status(error.code(), error.details(), error.trailing_metadata())
             except (TimeoutError, asyncio.InvalidStateError):
                 pass
+            self._unknown = ended.word == "NOT_ENROLLED"
             self._addresses.leader_is(ended.leader)
             if not self._addresses.referred:
                 await asyncio.sleep(self._backoff.next_s(ended.wait_s))
@@ -83,9 +89,8 @@ class Agent(PretendedNode):
         call: Any = agent_pb2_grpc.AgentServiceStub(channel).Session()
         beating: asyncio.Task[None] | None = None
         try:
-            await call.write(self.hello(self.leader_epoch))
             async with asyncio.timeout(_WELCOME_S):
-                answer = await call.read()
+                answer = await self.shake_hands(call, self.leader_epoch)
             if not isinstance(answer, agent_pb2.CoordinatorMessage) or not answer.HasField("welcome"):
                 raise ending_of_status(await call.code(), await call.details(), await call.trailing_metadata())
             if answer.welcome.leader_epoch < self.leader_epoch:

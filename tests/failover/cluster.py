@@ -20,7 +20,6 @@ from itertools import count
 import psycopg
 
 from aliquot.client import AsyncPool, PoolError, RetryPolicy, WaitUntil
-from tests.coordinator.process import UNENROLLED
 
 DEADLINE_S = 60.0
 
@@ -53,9 +52,7 @@ class Replica:
         return self._popen is not None and self._popen.poll() is None
 
     def start(self) -> None:
-        self._popen = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, text=True, env={**os.environ, **UNENROLLED}
-        )
+        self._popen = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
 
     def wait_until_ready(self) -> None:
         """Until it answers, as leader or standby."""

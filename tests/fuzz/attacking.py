@@ -223,12 +223,21 @@ class Worker:
             first = changed(first, self._rng)
         more = [self._agents_message(seq) for seq in range(2, self._rng.randrange(3, 8))]
         self._result.rpcs.add(path)
+        if as_meant:  # whoever may end invites and enrolments does so, too
+            async with self._judged(path, b"joining", waits=False):
+                await node.join(self._channel)
         async with self._judged(path, b"\n".join([first.SerializeToString(), *more]), waits=True):
             call = self._channel.stream_stream(path, response_deserializer=agent_pb2.CoordinatorMessage.FromString)(
                 timeout=READY_WITHIN_S if as_meant else 1.0
             )
             await call.write(hello.SerializeToString())
             said = await call.read()
+            if said is not grpc.aio.EOF and said.HasField("challenge"):
+                proof: Any = agent_pb2.AgentMessage(proof=node.proof(hello.hello, said.challenge))
+                if not as_meant:
+                    proof = changed(proof, self._rng)
+                await call.write(proof.SerializeToString())
+                said = await call.read()
             await call.write(first.SerializeToString())
             while as_meant and said is not grpc.aio.EOF and not said.desired.full:
                 said = await call.read()

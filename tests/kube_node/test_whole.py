@@ -191,6 +191,7 @@ async def whole(api: FakeApi, mode: Mode, directory: Path) -> AsyncIterator[Whol
         agent.environment["ALIQUOT_AGENT_ENFORCEMENT_TIERS"] = "preload,watchdog"
         stack.enter_context(contextlib.contextmanager(closing)(agent))
         pool = await stack.enter_async_context(pools.running())
+        await agent.join(pool.address)
         await asyncio.to_thread(agent.start, pool.address)
         await pools.eventually(lambda: ready(pool), "the node is ready")
         client = await stack.enter_async_context(KubeClient(Cluster(api.url, lambda: ADMIN)))

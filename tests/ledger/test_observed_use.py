@@ -106,7 +106,7 @@ def test_a_reading_counts_that_was_here_before_its_slice_was_confirmed() -> None
 
 
 async def test_an_invoice_shows_it_beside_what_was_reserved() -> None:
-    settings = settings_for(agents=AgentSettings(use_told_every=50, unenrolled=True))  # type: ignore[arg-type]
+    settings = settings_for(agents=AgentSettings(use_told_every=50))  # type: ignore[arg-type]
     async with running(settings) as pool:
         agent = Agent(pool.address, "node-1")
         async with agents(agent):
@@ -262,7 +262,7 @@ def test_a_lease_that_is_over_keeps_what_was_drawn_for_it_in_the_journal() -> No
 
 
 async def test_an_invoice_and_a_lease_show_energy_and_when_it_was_not_measured() -> None:
-    settings = settings_for(agents=AgentSettings(use_told_every=50, unenrolled=True))  # type: ignore[arg-type]
+    settings = settings_for(agents=AgentSettings(use_told_every=50))  # type: ignore[arg-type]
     async with running(settings) as pool:
         agent = Agent(pool.address, "node-1")
         async with agents(agent):

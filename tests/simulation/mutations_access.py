@@ -101,3 +101,12 @@ def _all_of_them(put: Put) -> None:
 )
 def _any_key(put: Put) -> None:
     put(Prover, "require", lambda self, node_id, key_sha256: None)
+
+
+@mutant("any node at all", "an agent is believed that has never joined")
+def _any_node(put: Put) -> None:
+    async def prove(self: Prover, hello: Any, context: Any) -> bytes:
+        return b""
+
+    put(Prover, "prove", prove)
+    put(Prover, "require", lambda self, node_id, key_sha256: None)

@@ -172,7 +172,7 @@ class Stage:
         world.cluster.start()
         self._pass(US_PER_S)
         for number, node in enumerate(world.nodes):
-            world.loop.call_in(world.process, number * US_PER_S // 10, node.start_agent)
+            world.loop.call_in(world.process, number * US_PER_S // 10, world.people.let_join, node)
         self._pass(US_PER_S)
 
     def _do_allocate(self, name: str, gpu: str, *said: str) -> None:

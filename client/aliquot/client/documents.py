@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,21 @@ from aliquot.client._values.leases import Lease
 from aliquot.common.errors import AliquotError
 from aliquot.common.tokens import without_tokens
 
+_AS_IT_IS = frozenset({str, int, float, bool, type(None)})
+
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     """Something that `json` can write. A lease's secret is left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        document = {
-            field.name: str(found) if UNBOUNDED in field.metadata and found is not None else plain(found)
-            for field in dataclasses.fields(value)
-            for found in (getattr(value, field.name),)
+    kind: Any = type(value)
+    if kind in _AS_IT_IS:
+        return value
+    shown = _shown(kind)
+    if shown is not None:
+        return {
+            name: str(found) if in_text and found is not None else plain(found)
+            for name, in_text in shown
+            for found in (getattr(value, name),)
         }
-        if isinstance(value, Lease):
-            del document["secret"]
-        return document
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -35,6 +39,15 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, Path):
         return str(value)
     return value
+
+
+@cache
+def _shown(kind: type) -> list[tuple[str, bool]] | None:
+    """The fields of a dataclass, and which of them are written as text; None: it is no dataclass."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    fields = [(field.name, UNBOUNDED in field.metadata) for field in dataclasses.fields(kind)]
+    return [each for each in fields if each[0] != "secret"] if issubclass(kind, Lease) else fields
 
 
 def of_error(error: AliquotError) -> dict[str, Any]:

@@ -129,11 +129,13 @@ class Histogram:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-        self._examples: list[Example | None] = [None] * (len(bounds) + 1)
+        self._examples: list[tuple[Callable[[], dict[str, str]], float, float] | None] = [None] * (len(bounds) + 1)
         """Of each bucket, the latest value that says whose it was."""
 
-    def observe(self, value: float, whose: dict[str, str] | None = None, at_ms: int = 0) -> None:
-        """Count one value, in the unit of the name. With `whose`, labels, it is its bucket's exemplar."""
+    def observe(self, value: float, whose: Callable[[], dict[str, str]] | None = None, at_ms: int = 0) -> None:
+        """Count one value, in the unit of the name. With `whose`, which makes labels when it is scraped, it is its
+        bucket's exemplar.
+        """
         bucket = bisect_left(self._bounds, value)
         if whose is not None:
             self._examples[bucket] = whose, value, at_ms / 1000
@@ -142,9 +144,9 @@ class Histogram:
 
     def collect(self) -> Metric:
         """In the form that Prometheus reads."""
-        return histogram(
-            self._name, self._documentation, self._bounds, list(self._counts), self._sum, list(self._examples)
-        )
+        latest = list(self._examples)
+        examples = [None if each is None else (each[0](), *each[1:]) for each in latest]
+        return histogram(self._name, self._documentation, self._bounds, list(self._counts), self._sum, examples)
 
 
 def program_metrics(duties: Duties, certificates: Certificates, labels: Mapping[str, str] = {}) -> Iterator[Metric]:

@@ -24,6 +24,8 @@ PART: Final = 4
 HEAD_S: Final = 10.0
 """How long a request's line and headers may take, from the first byte, or from the beginning of a connection."""
 HEAD_BYTES_MAX: Final = 32 * 1024
+HELD_BYTES_MAX: Final = 64 * 1024
+"""Of an answer, before it is sent."""
 
 
 class Entrance(Places):
@@ -35,6 +37,37 @@ class Entrance(Places):
     def enter(self, address: str) -> bool:
         """One more, if there is room."""
         return self.take(address, self.most if is_local_address(address) else self.most // PART)
+
+
+class _Gathering:
+    """A transport that sends at the event loop's next step what is written until then. uvicorn writes an answer's head
+    and its body one after the other: whoever waits would be woken by the first, for nothing.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the transport's own
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > HELD_BYTES_MAX:
+            self._send()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held and not self._transport.is_closing():
+            self._transport.writelines(held)
 
 
 class Bounded(_Protocol):
@@ -52,7 +85,7 @@ class Bounded(_Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         address = str((transport.get_extra_info("peername") or ("",))[0])
-        super().connection_made(transport)
+        super().connection_made(cast("Any", _Gathering(transport)))
         if not self.entrance.enter(address):
             transport.abort()
             return
@@ -72,14 +105,14 @@ class Bounded(_Protocol):
         if before is not None and not before.response_complete:
             super().data_received(data)  # a body, or the next request before this one is answered
             return
-        if self._late is None:
-            self._begin_head()
         self._head_bytes += len(data)
         super().data_received(data)
         if cast("Any", self.cycle) is not before:
             self._end_head()
         elif self._head_bytes > HEAD_BYTES_MAX:
             self._refuse(b"431 Request Header Fields Too Large")
+        elif self._late is None:
+            self._begin_head()
 
     def _begin_head(self) -> None:
         self._late = asyncio.get_running_loop().call_later(self.head_s, self._refuse, b"408 Request Timeout")

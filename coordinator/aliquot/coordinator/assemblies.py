@@ -212,12 +212,7 @@ class Hearing:
                 metrics=ground.metrics,
                 roster=following.roster,
                 overtime=Overtime(clock, view, following.roster.get),
-                prover=Prover(
-                    view,
-                    pool_id(pool_secret),
-                    unenrolled=ground.settings.agents.unenrolled,
-                    entropy=means.entropy,
-                ),
+                prover=Prover(view, pool_id(pool_secret), means.entropy),
                 certifier=Certifier(ground.authority, view, writer, clock),
                 pool_secret=pool_secret,
                 version=means.version,

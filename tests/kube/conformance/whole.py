@@ -163,6 +163,7 @@ async def whole(client: KubeClient, namespace: str, api: FakeApi | None, folder:
         place = Place(client, namespace, settings, pool, [node], account=account_of(client, api))
         made = Whole(place, agent, api, pool_settings, folder / "journal.lock", {"coordinator": coordinator})
         stack.push_async_callback(made.close)
+        await agent.join(pool.address, node)
         await asyncio.to_thread(made.start_agent)
         await made.ready()
         await make_node(client, node, 2)

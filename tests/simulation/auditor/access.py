@@ -440,9 +440,12 @@ class AccessAudit:
                 self._keep_apart(connection.token, said, b"", since_us, f"Watch tells {who}")
 
     def welcomed(self, connection: Connection, node_id: str) -> None:
-        """An agent is believed: it has the key of its node, where that has one."""
+        """An agent is believed: it has the key of its node."""
         held = self._keys.get(node_id)
-        if held is None or connection.server.process is not self._leader:
+        if connection.server.process is not self._leader:
+            return
+        if held is None:
+            self._auditor.violation(f"{connection.client} is believed to be {node_id}, which has never joined")
             return
         machine = self._world.twins.get(connection.client) or self._world.node(connection.client)
         shown = machine.key_sha256 if machine is not None else b""

@@ -111,6 +111,7 @@ def _remove(world: World, fault: Fault, random: Random) -> None:
         await asyncio.sleep(random.randint(1, 30))
         world.network.unblock(node.host, "*")
         world.network.unblock("*", node.host)
+        world.people.let_join(node)  # its key was forgotten with it
 
     run_for(world, work(), "admin: remove")
 

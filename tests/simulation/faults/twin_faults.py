@@ -81,6 +81,7 @@ async def _forget(world: World, node: SimNode, uuids: set[str]) -> None:
             if uuids.isdisjoint(device.uuid for device in types_pb2.Node.FromString(known).devices):
                 return
             await administer(world, "RemoveNode", pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
+            world.people.let_join(node)
         await asyncio.sleep(5.0)
 
 

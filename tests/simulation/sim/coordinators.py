@@ -16,7 +16,7 @@ from aliquot.coordinator.core.evolve.snapshot import to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
-from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
+from aliquot.coordinator.settings.config import LimitSettings, Settings
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.replay import replay
 from tests.identity import access
@@ -105,7 +105,6 @@ class CoordinatorHost:
             policy=policy,
             forecast=False,
             clock_skew_max=DurationMs(0),  # machines of the simulation have clocks that are wrong by minutes
-            agents=AgentSettings(unenrolled=True),
             access=access(),
             limits=LimitSettings(
                 retain_ended=DurationMs(60_000),

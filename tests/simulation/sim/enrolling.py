@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.sim.people import People
 
 SERVICE = "/aliquot.v1.EnrolmentService/"
-JOINS_EVERY = 5
-"""One node in so many joins with a key; the others come in without, as those of a pool from before there were keys."""
+EARLY_EVERY = 5
+"""Of one node in so many the agent is started before it has joined, and refused until then."""
 
 
 def make_key(random: Random) -> str:
@@ -34,8 +34,8 @@ def make_key(random: Random) -> str:
 
 
 async def join(people: People, node: SimNode) -> None:
-    """A node is invited, and brings its key: until both have been answered."""
-    key_pem = make_key(node.key_random)
+    """A node is invited, and brings its key: until both have been answered. Then its agent comes in."""
+    key_pem = node.key_pem
     invite = ""
     while True:
         if not invite:
@@ -58,5 +58,6 @@ async def join(people: People, node: SimNode) -> None:
                     lifetime_ms(joined.chain_pem.decode()),
                     joined.authorities_pem.decode(),
                 )
+                node.has_joined()
                 return
         await asyncio.sleep(1.0)

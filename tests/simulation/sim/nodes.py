@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +23,7 @@ from aliquot.common.duration import DurationMs
 from tests.simulation.sim.agent_world import world_of
 from tests.simulation.sim.clocks import WallClock
 from tests.simulation.sim.disk import StateDisk
-from tests.simulation.sim.enrolling import JOINS_EVERY
+from tests.simulation.sim.enrolling import EARLY_EVERY, make_key
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.machine import ProcessTable, SimMachine
 from tests.simulation.sim.mig import BEGINNINGS, SimCard
@@ -89,7 +90,7 @@ class SimNode(SimMachine):
         self.powered = True
         self.removed = False
         self.member: Membership | None = None
-        """Of the pool, where it has joined it with a key."""
+        """Of the pool, once it has joined."""
         self.key_random = Random(copy(random).getrandbits(64) + 2)
         """For its key, and what its agent asks to be signed."""
         self.local: Any = None
@@ -154,10 +155,22 @@ class SimNode(SimMachine):
         """Of the key that it has; empty: it has none."""
         return fingerprint(self.member.key_pem) if self.member is not None else b""
 
+    @cached_property
+    def key_pem(self) -> str:
+        """Its key, also when it joins anew."""
+        return make_key(self.key_random)
+
     @property
-    def joins(self) -> bool:
-        """Whether it is one of those that join the pool with a key."""
-        return self.number % JOINS_EVERY == 1
+    def early(self) -> bool:
+        """Whether its agent is started before it has joined."""
+        return self.number % EARLY_EVERY == 1
+
+    def has_joined(self) -> None:
+        """Its agent is started, or need not wait any longer."""
+        if self.agent is not None and self.process is not None:
+            self.loop.call_in(self.process, 0, self.agent.stream.connect_again)
+        else:
+            self.start_agent()
 
     @property
     def agent_alive(self) -> bool:
@@ -166,7 +179,7 @@ class SimNode(SimMachine):
 
     def start_agent(self) -> None:
         """An init system starts the agent."""
-        if self.agent_alive or not self.powered or self.removed:
+        if self.agent_alive or not self.powered or self.removed or not (self.early or self.member is not None):
             return
         self.agent_starts += 1
         self.before_agent_start(self)

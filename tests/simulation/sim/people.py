@@ -24,6 +24,7 @@ from tests.simulation.sim.vouching import voucher
 
 if TYPE_CHECKING:
     from tests.simulation.sim.launchers import Asked
+    from tests.simulation.sim.nodes import SimNode
     from tests.simulation.sim.world import World
 
 TENANTS = ("astro", "bio", "chem", "dev", "dev/edu")
@@ -97,7 +98,10 @@ class People:
     def start(self) -> None:
         """The office opens."""
         self._world.loop.start(self.process, self._work(), "office")
-        self._world.loop.start(self.process, self._let_join(), "joins")
+
+    def let_join(self, node: SimNode) -> None:
+        """A node is invited, and joins."""
+        self._world.loop.start(self.process, join(self, node), f"{node.node_id} joins")
 
     def launcher(self, number: int) -> Person:
         """Who a launcher is: a user of some tenants, or a manager."""
@@ -133,11 +137,6 @@ class People:
             return await network.call(host, leader, method, request.SerializeToString(), 5.0, token)
         except CallFailed:
             return None
-
-    async def _let_join(self) -> None:
-        for node in self._world.nodes:
-            if node.joins:
-                await join(self, node)
 
     async def _work(self) -> None:
         world = self._world

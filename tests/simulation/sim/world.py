@@ -215,7 +215,11 @@ class World:
         self.cluster.start()
         starts = self._fork("starts")
         for node in self.nodes:
-            self.loop.call_in(self.process, starts.randrange(3 * US_PER_S), node.start_agent)
+            begins_us = starts.randrange(3 * US_PER_S)
+            if node.early:
+                self.loop.call_in(self.process, begins_us, node.start_agent)
+                begins_us += US_PER_S
+            self.loop.call_in(self.process, begins_us, self.people.let_join, node)
         for number in range(self.config.launchers):
             self.add_launcher(number)
         self.loop.call_in(self.process, 2 * US_PER_S, self.people.start)

@@ -18,28 +18,21 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.agents import decode
 from aliquot.v1 import agent_pb2
 
-NO_KEY = b""
 _PROOF_TIMEOUT_S = 10.0
 
 
 class Prover:
     """See the module's docstring."""
 
-    def __init__(self, view: View, pool_id: str, *, unenrolled: bool, entropy: Callable[[int], bytes]) -> None:
-        """`unenrolled`: nodes that have no key may come in without. `entropy` gives random bytes."""
+    def __init__(self, view: View, pool_id: str, entropy: Callable[[int], bytes]) -> None:
+        """`entropy` gives random bytes."""
         self._enrolled = view.books.enrolled
         self._pool_id = pool_id
-        self._unenrolled = unenrolled
         self._entropy = entropy
 
     async def prove(self, hello: agent_pb2.Hello, context: Context) -> bytes:
-        """Ask the agent for a proof, and check it. Returns SHA-256 of its key, or NO_KEY where the node needs none.
-        Raises NotEnrolled and WrongKey.
-        """
-        held = self._enrolled.get(hello.node_id)
-        if held is None and self._unenrolled:
-            return NO_KEY
-        if held is None:
+        """Ask the agent for a proof, and check it. Returns SHA-256 of its key. Raises NotEnrolled and WrongKey."""
+        if hello.node_id not in self._enrolled:
             raise NotEnrolled(
                 f"node {hello.node_id} has not joined this pool",
                 hint=f"`aliquot node invite {hello.node_id}` prints what to run on the node",
@@ -72,15 +65,13 @@ class Prover:
         return shown
 
     def require(self, node_id: str, key_sha256: bytes) -> None:
-        """That this key, or none, speaks for the node at this moment. Raises NotEnrolled and WrongKey."""
+        """That this key speaks for the node at this moment. Raises NotEnrolled and WrongKey."""
         held = self._enrolled.get(node_id)
-        if held is None and (self._unenrolled or key_sha256):
-            if key_sha256:  # it was taken away while it was shown
-                raise NotEnrolled(f"node {node_id} does not belong to this pool any more", hint="invite it anew")
+        if held is None:  # it was taken away while it was shown
+            raise NotEnrolled(f"node {node_id} does not belong to this pool any more", hint="invite it anew")
+        if held.key_sha256 == key_sha256:
             return
-        if held is not None and held.key_sha256 == key_sha256:
-            return
-        others = [each.node_id for each in self._enrolled.values() if key_sha256 and each.key_sha256 == key_sha256]
+        others = [each.node_id for each in self._enrolled.values() if each.key_sha256 == key_sha256]
         whose = f"it is node {others[0]}'s" if others else "it is no node's, or one that was replaced by a later join"
         raise WrongKey(
             f"the agent's key is not the one that node {node_id} has joined with: {whose}",

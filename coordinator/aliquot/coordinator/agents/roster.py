@@ -144,9 +144,9 @@ class Roster(Follower):
             self._liveness.absent(node_id, self._clock.monotonic_ms())
 
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
-        """The session that another key has opened, or none, ends."""
+        """The session that another key has opened ends."""
         session = self._by_node.get(node_id)
-        if session is None or session.key_sha256 == (enrolled.key_sha256 if enrolled is not None else b""):
+        if session is None or (enrolled is not None and session.key_sha256 == enrolled.key_sha256):
             return
         if enrolled is None:
             goodbye = agent_pb2.Goodbye(reason="DISENROLLED", reconnect_after_ms=30_000)

@@ -86,7 +86,7 @@ class Session:
     epoch: int
     last_heard_ms: int
     key_sha256: bytes
-    """Of the key that opened it; empty: its node needed none."""
+    """Of the key that opened it."""
     _context: Context
     _view: View
     _pool_secret: bytes

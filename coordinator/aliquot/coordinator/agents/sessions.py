@@ -15,6 +15,7 @@ from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core.commands import NodeSilent
 from aliquot.coordinator.core.values.errors import SessionReplaced
+from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.v1 import agent_pb2
 
@@ -38,7 +39,9 @@ class Sessions:
             await session.raise_end()
         except AliquotError as error:
             self._around.metrics.refused[rpc_errors.reason_of(error)] += 1
-            log.warning("session of node %s refused: %s", session.node_id if session else "?", error)
+            expected = session is not None or isinstance(error, Overloaded | ShuttingDown)  # of many, who mean no harm
+            if expected or not await rpc_errors.turn_away(context):
+                log.warning("session of node %s refused: %s", session.node_id if session else "?", error)
             if session is not None:
                 await session.refuse(error)
             await rpc_errors.abort(context, error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from aliquot.common.duties import Duties
 from aliquot.common.gauges import Histogram, Metric, counter, counters_by, gauge, gauges_by
@@ -95,14 +96,14 @@ class Metrics(Follower):
             self.outcomes.count(new, "FAILED", 0)
             if new.requeues == 0:
                 waited_s = (new.granted_ms - new.created_ms) / 1000
-                self.queue_wait.observe(waited_s, _whose(new), new.granted_ms)
+                self.queue_wait.observe(waited_s, partial(_whose, new), new.granted_ms)
         if old is not None:
             self.moved += new.moves - old.moves
             if why := preemption_of(old, new):
                 self.preempted.count(new, why)
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             took_s = (new.active_ms - new.granted_ms) / 1000
-            self.grant_to_active.observe(took_s, _whose(new), new.active_ms)
+            self.grant_to_active.observe(took_s, partial(_whose, new), new.active_ms)
             if new.entitled and new.requeues == 0:
                 self.guaranteed_start.observe((new.active_ms - new.created_ms) / 1000)
         if new.ended_ms and (old is None or not old.ended_ms):
@@ -229,5 +230,6 @@ def _waiting_since(queues: Mapping[tuple[str, str], QueueTotals]) -> Metric:
 
 
 def _whose(lease: Lease) -> dict[str, str]:
+    """Takes a digest: made for what is scraped, and not for each lease."""
     trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
     return {"trace_id": trace_id, "lease_id": lease.lease_id}

@@ -74,7 +74,7 @@ class UseTotals(Follower):
 
 
 def _use_of(lease: Lease | None) -> _Use | None:
-    if lease is None or lease.ended or not lease.current:
+    if lease is None or lease.ended or not (current := lease.current):
         return None
-    share_milli = sum(piece.plan.share_milli for piece in lease.current)
+    share_milli = sum([piece.plan.share_milli for piece in current])
     return _Use(lease.use.state, lease.request.tenant, share_milli, share_milli if lease.use.lent else 0)

@@ -46,12 +46,16 @@ _REFUSED_AGENTS_PER_S = 2_000
 _GUESSES = frozenset({"TOKEN_MISSING", "TOKEN_UNKNOWN", "INVITE_UNKNOWN"})
 """What strangers are refused for; a token that has ended is nobody's guess, and is always called by its name."""
 _FAILURES, _FAILURES_PER_S = 600, 10
-"""So many of an address, and then so many a second, are told why they are refused, and kept."""
+"""So many of an address, and then so many a second, are told why they are refused, and kept; and so many of its calls
+that name no method or bring no message are answered at once.
+"""
 _STRANGERS_KEPT = 4_096
 HELD_S, HELD_MAX = 0.01, 1_024
 """Who is told to come back later is told so long after the one before, so that a flood that waits for its answers is no
 denser; beyond this number that are kept, at once.
 """
+_HELD_BYTES = 64 << 10
+"""So much of messages that are kept with them takes the room of one more."""
 _PRINCIPALS_KEPT = 65_536
 
 
@@ -67,14 +71,26 @@ class Door(Follower):
         """By address."""
         self._held = 0
 
-    async def hold(self) -> None:
-        """Keep a stranger's refusal until those that are kept have been told theirs."""
-        if self._held < HELD_MAX:
-            self._held += 1
+    async def hold(self, kept_bytes: int = 0) -> None:
+        """Keep a refusal until those that are kept have been told theirs; one with a large message takes more room."""
+        room = 1 + kept_bytes // _HELD_BYTES
+        if self._held + room <= HELD_MAX:
+            self._held += room
             try:
                 await asyncio.sleep(HELD_S * self._held)
             finally:
-                self._held -= 1
+                self._held -= room
+
+    async def in_turn(self, peer: str, kept_bytes: int) -> bool:
+        """See `rpc_errors.turn_away`."""
+        if not self._worthless(peer):
+            return False
+        await self.hold(kept_bytes)
+        return True
+
+    def _worthless(self, peer: str) -> int:
+        """Count a call that came to nothing. Answers with 0, or in how many milliseconds its address may come back."""
+        return self._strangers.take(peer.rpartition(":")[0])
 
     def callers_changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
         """Durably: from now on nobody is known by what was true before, and what it opened ends."""
@@ -109,7 +125,7 @@ class Door(Follower):
 
     def refused(self, principal: str, peer: str, method: str, error: AliquotError) -> AliquotError:
         """Note a refusal. Answers with what to say: strangers who come again and again are told to come back later."""
-        if error.reason in _GUESSES and (early_ms := self._strangers.take(peer.rpartition(":")[0])):
+        if error.reason in _GUESSES and (early_ms := self._worthless(peer)):
             self.denials.by_reason[Overloaded.reason] += 1
             said = f"too many calls from this address were refused, the last one because {error.message}"
             return Overloaded(said, retry_after_ms=early_ms)
@@ -157,9 +173,11 @@ class Gate(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """See `grpc.GenericRpcHandler`. gRPC asks in the task that answers the call, which so knows its caller."""
         method = handler_call_details.method
+        door = self._door
+        if door is not None:
+            rpc_errors.in_turn.set(door.in_turn)
         if not method.startswith(_PACKAGE):
             return None
-        door = self._door
         if door is None:
             return self._agents if method.startswith(_AGENTS) else self._refusal
         handler = self._methods.find(handler_call_details)

@@ -104,10 +104,6 @@ class AgentSettings:
     """How often all leases are looked at for idleness."""
     idle_window: DurationMs = field(default=DurationMs(600_000))
     """A lease is idle once nothing was done with it for so long."""
-    unenrolled: bool = False
-    """Let nodes in that were never invited, by nothing but the name that they say: for a pool of before invites, until
-    its nodes have joined. A node that has joined must prove it all the same.
-    """
 
     def sessions(self) -> SessionsConfig:
         """As the sessions take them."""

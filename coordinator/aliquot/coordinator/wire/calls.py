@@ -103,6 +103,7 @@ class Undecodable(NamedTuple):
     """Stands for a message that is not, or can't be, decoded until somebody can answer that."""
 
     why: str
+    size_bytes: int
 
 
 class Refused(NamedTuple):
@@ -137,7 +138,7 @@ def tolerant(handler: Handler, admit: Callable[[], None] = _anybody) -> Handler:
             check_parts(data, descriptor, CALLS_PARTS_MAX)
             return decode(data)
         except (DecodeError, InvalidFieldError) as error:
-            return Undecodable(str(error))
+            return Undecodable(str(error), len(data))
 
     def write(response: object) -> bytes:
         return response if isinstance(response, bytes) else encode(response)
@@ -147,7 +148,9 @@ def tolerant(handler: Handler, admit: Callable[[], None] = _anybody) -> Handler:
 
 
 def guarded(handlers: Iterable[grpc.GenericRpcHandler]) -> grpc.GenericRpcHandler:
-    """Services that are not ours, which are called with what can be decoded only."""
+    """Services that are not ours, which are called with what can be decoded only. To be asked last: it answers calls of
+    what there is not, too.
+    """
     return _Guarded(tuple(handlers))
 
 
@@ -179,7 +182,16 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """See `grpc.GenericRpcHandler`."""
-        return self._methods.find(handler_call_details)
+        return self._methods.find(handler_call_details) or _NOTHING
+
+
+async def _turn_away(_: object, context: Context) -> None:
+    await rpc_errors.turn_away(context)
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+
+_NOTHING: Handler = grpc.stream_stream_rpc_method_handler(_turn_away)
+"""Of a name that is no method's, in gRPC's own words."""
 
 
 def kind_of(handler: Handler) -> tuple[Callable[..., Handler], Any]:
@@ -226,15 +238,11 @@ def _checked(handler: Handler) -> Handler:
 
 
 def readable(request: Request) -> Request:
-    """What was sent. Raises InvalidFieldError where it can't be decoded, and why its caller may not send it."""
+    """What was sent. Raises NotDecodedError where it can't be decoded, and why its caller may not send it."""
     if isinstance(request, Refused):
         raise request.why
     if isinstance(request, Undecodable):
-        raise InvalidFieldError(
-            "message",
-            f"is not decoded: {request.why}",
-            hint="send less at once; or look for a proxy that changes messages, or another protocol",
-        )
+        raise rpc_errors.NotDecodedError(request.why, request.size_bytes)
     return request
 
 

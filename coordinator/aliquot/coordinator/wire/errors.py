@@ -8,7 +8,8 @@ the Explanation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import NoReturn
 
 import grpc
@@ -63,6 +64,8 @@ _REASONS = {
 """What each code is sent for: the stable reasons, as errors name them."""
 _CODES = {reason: code for code, reasons in _REASONS.items() for reason in reasons.split()}
 _PUBLIC_REASON = {"JOURNAL_CORRUPT": "JOURNAL_UNAVAILABLE"}
+in_turn: ContextVar[Callable[[str, int], Awaitable[bool]]] = ContextVar("in_turn")
+"""Set by the door for each call: see `turn_away`."""
 _RETRY_AFTER_MS = {
     "QUEUE_FULL": 5_000,
     "JOURNAL_UNAVAILABLE": 1_000,
@@ -72,6 +75,15 @@ _RETRY_AFTER_MS = {
     "NOT_LEADER": 1_000,
     "ROLES_CHANGED": 100,
 }
+
+
+class NotDecodedError(InvalidFieldError):
+    """What was sent is no message. `kept_bytes` of it are kept until its sender is told."""
+
+    def __init__(self, why: str, kept_bytes: int) -> None:
+        hint = "send less at once; or look for a proxy that changes messages, or another protocol"
+        super().__init__("message", f"is not decoded: {why}", hint=hint)
+        self.kept_bytes = kept_bytes
 
 
 def reason_of(error: BaseException) -> str:
@@ -101,10 +113,20 @@ def status_of(error: BaseException) -> status_pb2.Status:
 
 async def abort(context: grpc.aio.ServicerContext, error: BaseException) -> NoReturn:  # type: ignore[type-arg]
     """End a call with an error."""
+    if isinstance(error, NotDecodedError):
+        await turn_away(context, error.kept_bytes)
     status = status_of(error)
     code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
     await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
     raise AssertionError("abort has returned")
+
+
+async def turn_away(context: grpc.aio.ServicerContext, kept_bytes: int = 0) -> bool:  # type: ignore[type-arg]
+    """To be waited for before a call is refused that could do nothing, so that who sends many of them is told one after
+    the other. Answers with whether its sender did.
+    """
+    wait = in_turn.get(None)
+    return wait is not None and await wait(context.peer(), kept_bytes)
 
 
 def _details(error: BaseException, reason: str) -> Iterator[Message]:

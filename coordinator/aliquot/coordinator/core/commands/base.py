@@ -11,7 +11,7 @@ from aliquot.coordinator.core.books.access import Actor
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Command(msgspec.Struct, Generic[T_co], frozen=True):
+class Command(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """A wish to change something, and what its caller is told: `Command[T]` gives a T, `Command[None]` nothing."""
 
 

@@ -10,7 +10,7 @@ import msgspec
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Fact(msgspec.Struct, frozen=True, array_like=True, tag_field="k"):
+class Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag_field="k"):
     """Base of all facts. `at_ms` is the coordinator's clock, which never goes backwards."""
 
     at_ms: int

@@ -2,8 +2,9 @@
 
 They are `msgspec.Struct`s because they are journalled inside facts and made on the hot path: construction costs a tenth
 of a frozen dataclass, and they encode to MessagePack without a second description. All are immutable; all numbers are
-integers with their unit in the name. Zero and the empty string mean "not asked for" or "unknown", as stated per field,
-so that a value never needs a float, and `None` never reaches the journal.
+integers with their unit in the name. No circle can be made of them, so those that are many are not the garbage
+collector's (`gc=False`): each is 16 bytes smaller. Zero and the empty string mean "not asked for" or "unknown", as
+stated per field, so that a value never needs a float, and `None` never reaches the journal.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Admits(enum.IntEnum):
     """Leases of one device that give way to others only: it is on probation."""
 
 
-class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
+class Demand(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one request needs of the inventory. Equal demands are interchangeable, so it is also the cache key.
 
     `gang_size` members are placed all or nothing; each member's `count` slices sit on distinct devices of one node.
@@ -230,7 +231,7 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, avoid_device_uuids=self.avoid_device_uuids + device_uuids)
 
 
-class SlicePlan(msgspec.Struct, frozen=True, omit_defaults=True):
+class SlicePlan(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One slice of a placement: an exact part of one device."""
 
     node_id: str
@@ -253,7 +254,7 @@ class SlicePlan(msgspec.Struct, frozen=True, omit_defaults=True):
         return 0 if self.lender_memory else self.memory_bytes
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where a demand goes. `members[i]` are the slices of gang member i, all on one node."""
 
     members: tuple[tuple[SlicePlan, ...], ...]
@@ -326,7 +327,7 @@ class EndReason(enum.StrEnum):
     """Nothing was done with it for as long as its queue allows."""
 
 
-class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+class RequestSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The body of a request as the journal keeps it: what is demanded, by whom, on what terms."""
 
     demand: Demand

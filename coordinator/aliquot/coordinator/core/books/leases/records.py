@@ -84,7 +84,7 @@ TRANSITIONS: dict[tuple[SliceState, SliceEvent], SliceState] = {
 one (`advance`). A pair that is not here is a defect of `decide`, not something to tolerate."""
 
 
-class Slice(msgspec.Struct, frozen=True):
+class Slice(msgspec.Struct, frozen=True, gc=False):
     """A lease's part on one device."""
 
     slice_id: str
@@ -178,7 +178,7 @@ def readopt(piece: Slice, at_ms: int) -> Slice:
     return msgspec.structs.replace(piece, state=piece.resume, resume=None, since_ms=at_ms)
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A request's whole story: waiting, granted, ended. Kept for a while after its end."""
 
     lease_id: str
