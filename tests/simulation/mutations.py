@@ -368,7 +368,7 @@ def _assumed(put: Put) -> None:
 @mutant("cut no more", "a card is not cut again after its machine has restarted", kinds=("agent.power",))
 def _uncut(put: Put) -> None:
     async def restore(self: Any) -> None:
-        self._state.cuts = dict(self._load().cuts)
+        self.state.cuts = dict(self._load().cuts)
 
     put(partitions.Partitions, "restore", restore)
 

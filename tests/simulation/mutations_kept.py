@@ -42,7 +42,7 @@ def _unspared(put: Put) -> None:
     def unneeded(self: Any) -> list[str]:
         """One lease more, if there is one that may end."""
         eligible = self._eligible
-        found = (lease_id for lease_id in self._state.leases if self._state.leases[lease_id].slices)
+        found = (lease_id for lease_id in self._known.leases if self._known.leases[lease_id].slices)
         return [lease_id for lease_id in found if eligible.endable_ms(lease_id) <= eligible.now_ms][:1]
 
     choosing.VictimChooser._unneeded = unneeded  # type: ignore[attr-defined]
