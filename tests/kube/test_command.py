@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,12 @@ from tools import manifests
 
 async def aliquot(cluster: KubeCluster, *arguments: str) -> tuple[int, str]:
     """A command in this process: most of what one of its own takes is what it imports."""
-    code, out, _ = await cli(cluster.pool.address, *arguments)
+    quiet = logging.getLogger("aliquot.kube.api")  # a command of its own process may silence it for good
+    level = quiet.level
+    try:
+        code, out, _ = await cli(cluster.pool.address, *arguments)
+    finally:
+        quiet.setLevel(level)
     return code, out
 
 
