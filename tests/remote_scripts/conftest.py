@@ -25,9 +25,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 Both = Callable[[Sequence[str]], tuple[dict[str, str], dict[str, str]]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local() -> Iterator[LocalPool]:
-    """A node with two A100-40, simulated. Each pool loads PyTorch once more than there are leases."""
+    """A node with two A100-40, simulated."""
     settings = {"ALIQUOT_AGENT_HOSTING_SERVICES": "all", "ALIQUOT_AGENT_POLL_HEALTH": "300ms"}
     with real_pool(nodes=1, gpus=2, settings=settings) as pool:
         yield pool
