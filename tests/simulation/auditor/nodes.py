@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tests.simulation.sim.world import World
 
 
+UNWRITTEN_US = 1_000_000
+"""From an order to stop to the signal, where the order could not be written down."""
+
+
 class _Held:
     __slots__ = ("lease_id", "member", "memory", "share", "stopping", "uuid")
 
@@ -172,14 +176,21 @@ class NodesAudit:
         pieces = [p for p in story.pieces.values() if p.node_id == node.node_id and p.member == proc.member]
         if not pieces or any(piece.ending for piece in pieces):
             return
-        held = self._held[node.host].values()
-        if any(h.stopping and h.lease_id == proc.lease_id and h.member == proc.member for h in held):
+        held = self._held[node.host].items()
+        of_member = {key: h for key, h in held if h.lease_id == proc.lease_id and h.member == proc.member}
+        if any(h.stopping or self._stops_unwritten(node.node_id, slice_id) for slice_id, h in of_member.items()):
             return
         wrong = self._overruns.wrong(proc, what)
         if wrong:
             auditor.violation(
                 f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which {wrong} ({node.why})"
             )
+
+    def _stops_unwritten(self, node_id: str, slice_id: str) -> bool:
+        """Whether its agent has just been told to stop a slice, and can't write down that it was: the disk is full."""
+        node = self._world.node(node_id)
+        told_us = self._auditor.wire.stopped_us.get((node_id, slice_id), -UNWRITTEN_US)
+        return node is not None and node.disk.full and self._world.loop.now_us - told_us < UNWRITTEN_US
 
     # -- the end
 

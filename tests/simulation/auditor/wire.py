@@ -56,6 +56,8 @@ class WireAudit:
         self._spoke_us: dict[int, int] = {}
         """Connection -> when something last came on it."""
         self._keys: dict[tuple[str, str], str] = {}
+        self.stopped_us: dict[tuple[str, str], int] = {}
+        """(node, slice) -> when its agent was last told to stop it."""
         self.answers = 0
         self._waiting: dict[tuple[str, str], dict[int, tuple[Process, int]]] = {}
         """(tenant, key) -> calls that wait for its lease: where, and since when."""
@@ -220,6 +222,8 @@ class WireAudit:
             if deposed:
                 continue
             piece = pieces.get(order.slice_id)
+            if order.state == agent_pb2.DESIRED_STATE_STOP:
+                self.stopped_us[node_id, order.slice_id] = self._world.loop.now_us
             if order.state == agent_pb2.DESIRED_STATE_RUN and (piece is None or piece.ending):
                 auditor.violation(f"{node_id} is told to run {order.slice_id}, which is over")
             if order.state == agent_pb2.DESIRED_STATE_STOP and piece is not None and not piece.ending:
