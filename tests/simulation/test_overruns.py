@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.auditor.overruns import ANSWERS_FOR_US, OBEY_US, OVER_FOR_US, OverrunsAudit
+from tests.simulation.auditor.overruns import ANSWERS_FOR_US, HEARD_LATE_US, OBEY_US, OVER_FOR_US, OverrunsAudit
 from tests.simulation.sim.loop import SimLoop
 from tests.simulation.sim.machine import ProcessTable, SimMachine, SimProc
 
@@ -103,3 +103,22 @@ def test_leases_of_one_tenant_answer_for_one_another() -> None:
     scene.hold(scene.first, LIMIT)
     scene.hold(scene.other, LIMIT + 1)
     assert not scene.audit.wrong(scene.other, signal.SIGKILL)
+
+
+def test_what_other_nodes_hear_late_of_a_tenant_may_still_count_there() -> None:
+    scene = Scene()
+    scene.audit = OverrunsAudit(
+        lambda _, lease, member, uuid: scene.limits[lease, member], lambda: scene.now_us, lambda lease: "tenant"
+    )
+    for pause_us, wrong in (
+        (ANSWERS_FOR_US + HEARD_LATE_US - 1, ""),
+        (ANSWERS_FOR_US + HEARD_LATE_US + 1, "0 ms only"),
+    ):
+        scene.hold(scene.first, LIMIT + 1)
+        scene.hold(scene.first, LIMIT)
+        scene.later(pause_us)
+        scene.hold(scene.other, LIMIT + 1)
+        assert wrong in scene.audit.wrong(scene.other, signal.SIGKILL)
+        assert bool(wrong) == bool(scene.audit.wrong(scene.other, signal.SIGKILL))
+        scene.hold(scene.other, LIMIT)
+        scene.later(2 * (ANSWERS_FOR_US + HEARD_LATE_US))

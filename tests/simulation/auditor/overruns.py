@@ -14,6 +14,10 @@ OVER_FOR_US = 2 * US_PER_S
 """A program that was over its limit may be signalled for it for so long afterwards."""
 ANSWERS_FOR_US = 60 * US_PER_S
 """How long an excess counts against its lease."""
+HEARD_LATE_US = 30 * US_PER_S
+"""What agents hear of a tenant from other nodes is told by its age: a node, a link or a coordinator that is slow on the
+way makes it look younger than it is.
+"""
 OBEY_US = 500 * US_PER_MS
 """From the first excess of any of its leases on, a tenant has this long at least to end it, before anything is killed.
 """
@@ -81,7 +85,7 @@ class OverrunsAudit:
 
     def _since_us(self, lease_id: str) -> int:
         """Since when its tenant answers for leases, on whichever machine, also for ones that were given back."""
-        tenant, oldest_us = self._tenant_of(lease_id), self._now_us() - ANSWERS_FOR_US
+        tenant, oldest_us = self._tenant_of(lease_id), self._now_us() - ANSWERS_FOR_US - HEARD_LATE_US
         return min(
             each.since_us
             for (_, lease), each in self._overruns.items()
