@@ -35,7 +35,7 @@ class Measured:
         message = agent_pb2.SliceUse(
             slice_id=lease.slices[0].slice_id, gpu_utilisation_percent=percent, observed_bytes=gib * GIB
         )
-        self.use.saw(node_id, message)
+        self.use.saw(node_id, 1, message)
 
     def changed(self, lease: Lease) -> None:
         self.use.lease_changed(lease, self.books.state.leases.get(lease.lease_id))
@@ -75,7 +75,7 @@ def test_the_score_of_a_lease_is_about_its_own_part_and_unknown_where_that_is_no
     assert world.use.score(half) == 85.7
     world.saw(whole, 50, 10)  # 25 + 0.2 · 50 of copies + 0.2 · 25 of memory + 0.1 · 50 of power
     assert world.use.score(whole) == 45.0
-    world.use.saw("n-one", agent_pb2.SliceUse(slice_id=half.slices[0].slice_id, observed_bytes=GIB))
+    world.use.saw("n-one", 1, agent_pb2.SliceUse(slice_id=half.slices[0].slice_id, observed_bytes=GIB))
     assert world.use.score(half) is None, "how busy it is is not told"
 
 
@@ -186,11 +186,11 @@ def away_and_back(world: Measured, lease: Lease) -> None:
     world.use.lease_changed(lost, world.books.again(lease))
 
 
-def drew(world: Measured, lease: Lease, energy_mj: int | None) -> int | None:
-    """Its agent says it; what is known of the lease's slice then."""
+def drew(world: Measured, lease: Lease, energy_mj: int | None, session: int = 1) -> int | None:
+    """Its agent says it in a session; what is known of the lease's slice then."""
     slice_id = lease.slices[0].slice_id
     use = agent_pb2.SliceUse(slice_id=slice_id, observed_bytes=GIB, energy_mj=energy_mj)
-    world.use.saw("n-one", use)
+    world.use.saw("n-one", session, use)
     return world.use.drawn_mj(slice_id)
 
 
@@ -215,10 +215,22 @@ def test_energy_is_added_up_by_lease_and_tenant_also_over_restarts_of_the_agent(
     assert drew(world, two, 1_000) == 1_000
     world.clock.advance(500)
     assert energy(world) == {"a": (1_250, 1_000)}
-    assert drew(world, one, 30) == 280, "a sum that has fallen is counted by an agent that was restarted"
+    assert drew(world, one, 30, session=2) == 280, "a sum that has fallen is counted by an agent that was restarted"
     assert energy(world) == {"a": (30, 0)}
     away_and_back(world, one)
-    assert drew(world, world.books.again(one), 50) == 300, "nothing is counted again"
+    assert drew(world, world.books.again(one), 50, session=3) == 300, "nothing is counted again"
+
+
+def test_a_confirmation_that_comes_late_is_no_restart_of_the_agent() -> None:
+    world = later()
+    lease = world.run("a")
+    assert [drew(world, lease, mj) for mj in (100, 250)] == [100, 250]
+    waited = agent_pb2.SliceReport(slice_id=lease.slices[0].slice_id, energy_mj=100)
+    assert world.use.reported("n-one", 1, waited) == 250, "it had to wait, or was sent again"
+    assert [drew(world, lease, mj) for mj in (260, 300)] == [260, 300]
+    assert drew(world, lease, 20, session=2) == 320
+    assert world.use.reported("n-one", 1, waited) == 320
+    assert energy(world)["a"][0] == 320
 
 
 def test_a_coordinator_that_takes_over_counts_only_what_rises_and_knows_what_there_was() -> None:
@@ -247,12 +259,12 @@ def test_a_lease_that_is_over_keeps_what_was_drawn_for_it_in_the_journal() -> No
     piece = lease.slices[0]
     world.books.do(c.Release(lease.lease_id))
     last = agent_pb2.SliceReport(slice_id=piece.slice_id, energy_mj=900)
-    assert world.use.reported("n-two", last) == 700, "it is not on that node"
-    energy_mj = world.use.reported("n-one", last)
+    assert world.use.reported("n-two", 1, last) == 700, "it is not on that node"
+    energy_mj = world.use.reported("n-one", 1, last)
     world.books.report(world.books.again(lease), c.ReportStatus.GONE, energy_mj=energy_mj)
     world.changed(lease)
     assert energy(world)["a"][0] == 900, "with what came after the last reading"
-    assert world.use.reported("n-one", last) is None
+    assert world.use.reported("n-one", 1, last) is None
     for state in (world.books.state, world.books.replayed(), world.books.restored()):
         assert state.leases[lease.lease_id].energy_mj == 900
     unmeasured = world.run("a")

@@ -97,7 +97,7 @@ class Listener:
             session.note_reports(snapshot.slices)
             await self._cuts(session, snapshot)
         for measured in snapshot.uses:
-            self._around.observed.saw(session.node_id, measured)
+            self._around.observed.saw(session.node_id, session.epoch, measured)
             self._around.activity.saw(session.node_id, measured)
         session.delta_seq = snapshot.seq
         session.awaiting_snapshot = False
@@ -183,7 +183,7 @@ class Listener:
         for report in delta.devices:
             self._device(session, report.uuid, report.telemetry if report.HasField("telemetry") else None)
             for measured in report.slices:
-                self._around.observed.saw(session.node_id, measured)
+                self._around.observed.saw(session.node_id, session.epoch, measured)
                 self._around.activity.saw(session.node_id, measured)
             if report.HasField("foreign_bytes") or report.HasField("healthy"):
                 foreign, healthy, sign = session.told_devices.get(report.uuid, (0, True, None))
@@ -249,7 +249,7 @@ class Listener:
         reply.add_done_callback(partial(self._reported, session, reports))
 
     def _read(self, session: Session, reports: Iterable[agent_pb2.SliceReport]) -> tuple[c.SliceReport, ...]:
-        return read_reports(reports, partial(self._around.observed.reported, session.node_id))
+        return read_reports(reports, partial(self._around.observed.reported, session.node_id, session.epoch))
 
     def _reported(self, session: Session, reports: agent_pb2.SliceReports, reply: Reply) -> None:
         if reply.cancelled() or reply.exception() is not None:

@@ -164,6 +164,8 @@ class ObservedUse(Follower):
         self._moved, self._risen = Risen(clock.now_ms()), Risen(clock.now_ms())
         self._drawn: dict[str, int] = {}
         """Millijoules, by slice."""
+        self._said: dict[str, tuple[int, int]] = {}
+        """By slice: the session in which its agent last said how many it had counted, and how many."""
         self._drawn_for: Latest[str, int] = Latest(TENANTS_MAX)
         """By tenant, since this coordinator began; of one that was forgotten it begins anew."""
         self._readings: dict[str, _Reading] = {}
@@ -200,7 +202,7 @@ class ObservedUse(Follower):
             percent(card.power_mw if card.HasField("power_mw") else None, card.power_limit_mw),
         )
 
-    def saw(self, node_id: str, use: agent_pb2.SliceUse) -> None:
+    def saw(self, node_id: str, session_epoch: int, use: agent_pb2.SliceUse) -> None:
         """An agent has measured a slice of its node. What it can't measure counts as not used."""
         found = self._running(node_id, use.slice_id)
         if found is None:
@@ -210,20 +212,25 @@ class ObservedUse(Follower):
         self._close(use.slice_id, now_ms)
         self._readings[use.slice_id] = _Reading(lease, use, now_ms, self._memory_bytes_of(piece.plan.device_uuid))
         if use.HasField("energy_mj"):
-            self._drew(lease, use.slice_id, use.energy_mj)
+            self._drew(lease, use.slice_id, use.energy_mj, session_epoch)
 
     def drawn_mj(self, slice_id: str) -> int | None:
         """What a slice's card has drawn for it so far; None: not measured."""
         return self._drawn.get(slice_id)
 
-    def reported(self, node_id: str, report: agent_pb2.SliceReport) -> int | None:
+    def reported(self, node_id: str, session_epoch: int, report: agent_pb2.SliceReport) -> int | None:
         """An agent has confirmed how a slice is now, which may be the last that it says of it. Returns `drawn_mj`."""
         if report.HasField("energy_mj") and (found := self._running(node_id, report.slice_id)) is not None:
-            self._drew(found[0], report.slice_id, report.energy_mj)
+            self._drew(found[0], report.slice_id, report.energy_mj, session_epoch)
         return self.drawn_mj(report.slice_id)
 
-    def _drew(self, lease: Lease, slice_id: str, energy_mj: int) -> None:
-        """An agent that was restarted counts from nothing, so its sums are added up here."""
+    def _drew(self, lease: Lease, slice_id: str, energy_mj: int, session_epoch: int) -> None:
+        """An agent that was restarted counts from nothing, so its sums are added up here. Who says less in one session
+        has not been restarted: a confirmation that had to wait, or was sent again, says what was true before.
+        """
+        if self._said.get(slice_id, (0, 0)) > (session_epoch, energy_mj):
+            return
+        self._said[slice_id] = session_epoch, energy_mj
         known = self._drawn.get(slice_id)
         (risen_mj,) = self._risen.by(lease, slice_id, energy_mj)
         most_mj = MOST_MW * max(0, self._clock.now_ms() - lease.granted_ms) // 1000
@@ -278,6 +285,7 @@ class ObservedUse(Follower):
                 self._served.pop(piece.slice_id, None)
             if piece.slice_id not in held:  # one whose node is lost may come back, and go on counting
                 self._drawn.pop(piece.slice_id, None)
+                self._said.pop(piece.slice_id, None)
                 for each in (self._risen, self._moved, self.tier_notes):
                     each.forget(piece.slice_id)
 
