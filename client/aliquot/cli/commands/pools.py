@@ -31,6 +31,8 @@ from aliquot.common.errors import AliquotError
 
 TEND_EVERY_S = 0.5
 LISTEN = "127.0.0.1:7070"
+_TOLD = 8
+"""Leases whose programs run on that are named to people; JSON has all."""
 
 
 class NoGpus(AliquotError):
@@ -245,7 +247,8 @@ def _down(args: argparse.Namespace, out: Out) -> None:
     out.document({"stopped": stopped, "leases_held": leases})
     out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
     if leases:
-        out.show(f"{', '.join(leases)}: programs in these leases run on, and the next `aliquot up` finds them")
+        more = f" and {len(leases) - _TOLD} more" if len(leases) > _TOLD else ""
+        out.show(f"programs of {', '.join(leases[:_TOLD])}{more} run on, and the next `aliquot up` finds these leases")
 
 
 def _held(record: PoolRecord) -> list[str]:
